@@ -1,0 +1,80 @@
+/* peer_msg.h - the messages that the two cores of a collection exchange, as plain structs.
+ *
+ * codec/peer_frame turns them into frames (protobuf header, raw payload) and back.  Every message but HELLO
+ * belongs to the session named in it; a message of another session is dropped unread.
+ *
+ *   HELLO      my greeting; opens `session` (higher than any seen on this link)
+ *   BYE        I ended the session; cause says why
+ *   MAP        follower to leader: part of my map, last = true closes it
+ *   START      leader to follower: adopt this lineage, your map is mine now
+ *   STARTED    follower: durable
+ *   WRITE      leader: a host's write (data, zero or trim); durable before WRITTEN
+ *   WRITTEN    follower: durable, or the error
+ *   COPY       leader: resync of blocks (data or zero); COPIED as WRITTEN
+ *   HASH       leader: digests of a run, 16 bytes a block; HASHED answers with the blocks that differ
+ *   FETCH      leader: read these blocks for me; FETCHED carries them
+ *   COMPLETE   leader: every block is there; COMPLETED: flushed, consistent and durable
+ *   FLUSH      leader: make everything written so far durable; FLUSHED
+ */
+#ifndef SR_CORE_PEER_MSG_H
+#define SR_CORE_PEER_MSG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "core/lineage.h"
+
+/* Wire numbers: never reused. */
+#define SR_PEER_MSGS(X)                                                                            \
+    X(HELLO, 16) X(BYE, 17) X(MAP, 18) X(START, 19) X(STARTED, 20) X(WRITE, 21) X(WRITTEN, 22)     \
+    X(COPY, 23) X(COPIED, 24) X(HASH, 25) X(HASHED, 26) X(FETCH, 27) X(FETCHED, 28)                \
+    X(COMPLETE, 29) X(COMPLETED, 30) X(FLUSH, 31) X(FLUSHED, 32)
+
+enum sr_peer_msg_type {
+#define SR_PEER_MSG_ENUM(name, number) SR_MSG_##name = number,
+    SR_PEER_MSGS(SR_PEER_MSG_ENUM)
+#undef SR_PEER_MSG_ENUM
+};
+
+enum sr_content { SR_CONTENT_DATA = 0, SR_CONTENT_ZERO = 1, SR_CONTENT_TRIM = 2 };
+
+#define SR_DIGEST_BYTES 16
+#define SR_RUN_MAX_BLOCKS 256 /* one COPY or HASH: at most 1 MiB */
+#define SR_MAP_ENTRIES_MAX 4096 /* regions in one MAP message */
+
+/* Map entries travel as payload, packed little-endian: u32 volume, u32 region, 128 bytes of map. */
+#define SR_MAP_ENTRY_BYTES (8 + SR_REGION_MAP_BYTES)
+_Static_assert(SR_MAP_ENTRY_BYTES == 136, "wire layout of a map entry");
+
+struct sr_peer_msg {
+    enum sr_peer_msg_type type;
+    uint64_t session;
+
+    /* WRITE, WRITTEN, COPY, COPIED, HASH, HASHED, FETCH, FETCHED, FLUSH, FLUSHED: the leader's number */
+    uint64_t id;
+    uint32_t volume; /* index in the collection's list, which both sites agreed on */
+    uint64_t offset_bytes, length_bytes;
+    enum sr_content content;  /* WRITE, COPY */
+    bool may_trim;            /* zeroes may free space */
+    enum sr_error error;      /* WRITTEN, COPIED, HASHED, FETCHED, FLUSHED, COMPLETED */
+    uint8_t differs[SR_RUN_MAX_BLOCKS / 8]; /* HASHED: bit i: block i of the run differs */
+
+    struct sr_greeting greeting;  /* HELLO */
+    uint32_t cause;               /* BYE: enum sr_cause */
+    bool last;                    /* MAP */
+    uint32_t n_entries;           /* MAP: entries in the payload */
+    bool everything;              /* MAP: every block of every volume is in the map */
+    struct sr_record lineage;     /* START: gen, made_by, paused, pause_counter; COMPLETE: ancestors */
+
+    /* MAP, WRITE/COPY with data, HASH, FETCHED: payload_bytes from payload_offset of payload, else NULL.
+     * The message holds one reference. */
+    struct sr_buf *payload;
+    uint32_t payload_offset, payload_bytes;
+};
+
+const char *sr_peer_msg_name(enum sr_peer_msg_type type);
+
+#endif
