@@ -250,10 +250,15 @@ static enum sr_error prepare(enum sr_log_format format, int fd)
 {
     pthread_condattr_t attributes;
 
+    /* First, before anything of ours takes a closed fd's number.  -1: no sink, all lines are dropped and counted. */
+    the_log.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     the_log.stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (the_log.stop_fd < 0)
-        return sr_error_from_errno(errno);
-    the_log.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3); /* -1: no sink, all lines are dropped and counted */
+    if (the_log.stop_fd < 0) {
+        int errnum = errno;
+        close(the_log.fd);
+        the_log.fd = -1;
+        return sr_error_from_errno(errnum);
+    }
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&the_log.wake, &attributes);
