@@ -62,17 +62,20 @@ struct sr_peer_msg {
     enum sr_error error;      /* WRITTEN, COPIED, HASHED, FETCHED, FLUSHED, COMPLETED */
     uint8_t differs[SR_RUN_MAX_BLOCKS / 8]; /* HASHED: bit i: block i of the run differs */
 
-    struct sr_greeting greeting;  /* HELLO */
     uint32_t cause;               /* BYE: enum sr_cause */
     bool last;                    /* MAP */
     uint32_t n_entries;           /* MAP: entries in the payload */
     bool everything;              /* MAP: every block of every volume is in the map */
-    struct sr_record lineage;     /* START: gen, made_by, paused, pause_counter; COMPLETE: ancestors */
-
     /* MAP, WRITE/COPY with data, HASH, FETCHED: payload_bytes from payload_offset of payload, else NULL.
      * The message holds one reference. */
     struct sr_buf *payload;
     uint32_t payload_offset, payload_bytes;
+
+    /* Only these three types carry one; last, so that the others need not clear it. */
+    union {
+        struct sr_greeting greeting; /* HELLO */
+        struct sr_record lineage;    /* START: gen, made_by, paused, pause_counter; COMPLETE: ancestors */
+    };
 };
 
 const char *sr_peer_msg_name(enum sr_peer_msg_type type);

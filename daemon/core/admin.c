@@ -1,0 +1,153 @@
+/* admin.c - commands of an administrator.
+ *
+ * The session ends first, then the record changes in one commit, and the answer is given when that is durable and,
+ * where both sites must know, when the peer has been greeted with it.  Every command is answered by its deadline.
+ */
+#include <stdlib.h>
+
+#include "core/internal.h"
+
+#define ADMIN_SLACK_MS 2000u
+
+static void remember(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool needs_peer)
+{
+    struct admin *admin = calloc(1, sizeof *admin);
+    SR_ASSERT(admin != NULL);
+    admin->id = id;
+    admin->command = command;
+    admin->commit = core->rec_commit;
+    admin->needs_peer = needs_peer;
+    admin->deadline_us = core->now_us + (uint64_t)(core->tune.stall_budget_ms + ADMIN_SLACK_MS) * 1000;
+    TAILQ_INSERT_TAIL(&core->admins, admin, link);
+}
+
+static void set_pause(struct sr_core *core, uint64_t id, enum sr_admin_command command)
+{
+    bool pause = command == SR_ADMIN_PAUSE;
+    if (core->rec.paused == pause && settled(core)) {
+        answer_admin(core, id, SR_OK, pause ? "%s is paused already" : "%s is not paused", core->name);
+        return;
+    }
+    end_session(core, pause ? SR_CAUSE_PAUSED : SR_CAUSE_CONNECTING);
+    core->rec.paused = pause;
+    core->rec.pause_counter++;
+    commit_record(core);
+    if (pause && serving(core))
+        go_alone(core, SR_CAUSE_PAUSED); /* the same commit */
+    if (pause)
+        set_cause(core, SR_CAUSE_PAUSED, "paused by an administrator");
+    else
+        set_cause(core, core->link_up ? SR_CAUSE_CONNECTING : SR_CAUSE_PEER_UNREACHABLE, "resumed by an administrator");
+    core->retry_at_us = 0;
+    core->retry_ms = 0;
+    say(core, SR_LOG_NOTICE, "%s by an administrator", pause ? "paused" : "resumed");
+    remember(core, id, command, true);
+}
+
+static void replace(struct sr_core *core, uint64_t id, bool force)
+{
+    bool alone = core->rec.base_kind != SR_BASE_NONE;
+    if (!core->rec.failed && !force) {
+        answer_admin(core, id, SR_E_REFUSED, "the copy of %s here has not failed; nothing is replaced", core->name);
+        return;
+    }
+    if (!core->rec.failed) {
+        answer_admin(core, id, SR_E_REFUSED, "the copy of %s here is in use; only a failed copy can be replaced",
+                     core->name);
+        return;
+    }
+    if (alone && !force) {
+        answer_admin(core, id, SR_E_NEEDS_FORCE,
+                     "the failed copy of %s here holds writes that the other site lacks: replacing it gives them up",
+                     core->name);
+        return;
+    }
+    end_session(core, SR_CAUSE_NONE);
+    stop_serving(core);
+    sr_lineage_replace(&core->rec);
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        drop_bad(core, &core->volumes[i], 0, UINT64_MAX);
+    commit_clear_maps(core);
+    commit_record(core);
+    core->retry_at_us = 0;
+    set_cause(core, SR_CAUSE_NEVER_SYNCED, "replaced by an administrator: to be copied in full");
+    say(core, SR_LOG_NOTICE, "the copy here was replaced by an administrator and holds nothing");
+    remember(core, id, SR_ADMIN_REPLACE, false);
+}
+
+void on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force)
+{
+    switch (command) {
+    case SR_ADMIN_PAUSE:
+    case SR_ADMIN_RESUME:
+        set_pause(core, id, command);
+        break;
+    case SR_ADMIN_REPLACE:
+        replace(core, id, force);
+        break;
+    case SR_ADMIN_STOP:
+        core->stopping = true;
+        remember(core, id, command, false);
+        break;
+    default:
+        answer_admin(core, id, SR_E_UNSUPPORTED, "not in this version");
+        break;
+    }
+}
+
+/* All maps are exact and durable, the peer knows that we go. */
+static bool stopped(struct sr_core *core)
+{
+    if (core->n_requests)
+        return false;
+    if (core->save_at_us == 0 && TAILQ_EMPTY(&core->intents.all) && !core->building && !core->flying) {
+        end_session(core, SR_CAUSE_SHUTDOWN);
+        return core->n_ios == 0;
+    }
+    cool_all(core);
+    core->save_at_us = core->save_at_us ? 1 : 0; /* now */
+    return false;
+}
+
+static bool finished(struct sr_core *core, const struct admin *admin)
+{
+    if (admin->command == SR_ADMIN_STOP)
+        return stopped(core);
+    if (admin->commit > core->durable)
+        return false;
+    if (!admin->needs_peer || !core->link_up)
+        return true;
+    return core->stage != STAGE_NONE && core->stage != STAGE_HELLO;
+}
+
+static const char *done_text(const struct sr_core *core, const struct admin *admin)
+{
+    switch (admin->command) {
+    case SR_ADMIN_PAUSE:
+        return core->link_up ? "paused" : "paused here; the other site takes it over when it is back";
+    case SR_ADMIN_RESUME:
+        return core->link_up ? "resumed" : "resumed here; the other site takes it over when it is back";
+    case SR_ADMIN_REPLACE:
+        return "replaced; it is copied in full as soon as the sites are connected";
+    default:
+        return "stopped";
+    }
+}
+
+void admins_pump(struct sr_core *core)
+{
+    struct admin *admin, *next;
+    for (admin = TAILQ_FIRST(&core->admins); admin; admin = next) {
+        next = TAILQ_NEXT(admin, link);
+        bool late = core->now_us >= admin->deadline_us;
+        if (!finished(core, admin) && !late)
+            continue;
+        if (admin->commit > core->durable || (late && admin->command == SR_ADMIN_STOP))
+            answer_admin(core, admin->id, SR_E_TIMEOUT, "%s: not finished in time; it goes on", core->name);
+        else
+            answer_admin(core, admin->id, SR_OK, "%s: %s%s", core->name, done_text(core, admin),
+                         late ? "; the other site has not confirmed it yet" : "");
+        TAILQ_REMOVE(&core->admins, admin, link);
+        free(admin);
+    }
+}

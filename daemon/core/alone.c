@@ -1,0 +1,102 @@
+/* alone.c - leaving the pair: going alone, standing down, a failed replica.
+ *
+ * Going alone is for the whole collection at once: the session ends first (so nothing late is believed), then the
+ * record changes in one commit, and only when that is durable is anything acknowledged that the peer lacks.
+ */
+#include <stdio.h>
+
+#include "core/internal.h"
+
+void set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ...)
+{
+    va_list args;
+    core->cause = cause;
+    va_start(args, format);
+    vsnprintf(core->detail, sizeof core->detail, format, args);
+    va_end(args);
+}
+
+void back_off(struct sr_core *core)
+{
+    core->retry_ms = core->retry_ms ? core->retry_ms * 2 : core->tune.retry_min_ms;
+    if (core->retry_ms > core->tune.retry_max_ms)
+        core->retry_ms = core->tune.retry_max_ms;
+    core->retry_at_us = core->now_us + (uint64_t)core->retry_ms * 1000;
+}
+
+static void explain_alone(struct sr_core *core, enum sr_cause cause)
+{
+    switch (cause) {
+    case SR_CAUSE_PEER_UNREACHABLE:
+        set_cause(core, cause, "%s has not been reachable for longer than the stall budget", core->peer_name);
+        break;
+    case SR_CAUSE_PEER_STALLED:
+        set_cause(core, cause, "%s did not confirm a write within the stall budget", core->peer_name);
+        break;
+    case SR_CAUSE_ALTERNATE_NO_SPACE:
+        set_cause(core, cause, "the pool at %s is full: free space there", core->peer_name);
+        break;
+    case SR_CAUSE_ALTERNATE_IO_ERROR:
+        set_cause(core, cause, "the copy at %s has failed: replace it there", core->peer_name);
+        break;
+    case SR_CAUSE_PAUSED:
+        set_cause(core, cause, "paused by an administrator");
+        break;
+    default:
+        core->cause = cause;
+        break;
+    }
+}
+
+void go_alone(struct sr_core *core, enum sr_cause cause)
+{
+    bool was_alone = core->mode == MODE_ALONE;
+    SR_ASSERT(serving(core));
+    if (!SR_BUG(ALONE_KEEPS_SESSION))
+        end_session(core, cause);
+    if (!was_alone)
+        requests_mark_unfinished(core);
+    if (sr_lineage_must_go_alone(&core->rec)) {
+        SR_ASSERT(!core->random_used);
+        core->random_used = true;
+        sr_lineage_go_alone(&core->rec, &core->random);
+        core->alone_commit = commit_record(core);
+    }
+    core->mode = MODE_ALONE;
+    if (cause == SR_CAUSE_PAUSED)
+        core->retry_at_us = 0;
+    else
+        back_off(core);
+    explain_alone(core, cause);
+    if (!was_alone)
+        say(core, SR_LOG_WARNING, "going on alone (%s): %s", sr_cause_name(cause), core->detail);
+    make_all_ready(core);
+}
+
+void stop_serving(struct sr_core *core)
+{
+    if (!serving(core))
+        return;
+    if (core->mode != MODE_ALONE)
+        requests_mark_unfinished(core);
+    core->mode = MODE_STANDBY;
+    core->refuse_pending = true;
+}
+
+void replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error)
+{
+    (void)volume;
+    if (core->rec.failed)
+        return;
+    bool active = core->rec.role == SR_ROLE_ACTIVE;
+    end_session(core, SR_CAUSE_NONE); /* the peer hears of it by the next greeting, when it is durable */
+    stop_serving(core);
+    if (!SR_BUG(FAILED_COPY_CONSISTENT)) {
+        core->rec.failed = true;
+        core->rec.consistent = false;
+    }
+    commit_record(core);
+    set_cause(core, active ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR,
+              "the copy at this site has failed (%s: %s): repair the disk, then replace it", what, sr_error_text(error));
+    say(core, SR_LOG_ERROR, "%s", core->detail);
+}

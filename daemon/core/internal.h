@@ -1,0 +1,373 @@
+/* internal.h - the state of a collection's core, shared by the files of core/ and by nobody else.
+ *
+ * The state machine (mode x stage)
+ *
+ *   mode of the copy                              stage of the session with the peer
+ *     STANDBY      hosts are not served             NONE      no session; a greeting may be due
+ *     HOLDING      serves, the peer is away:        HELLO     mine sent, waiting for the peer's
+ *                  writes run here, none is         MAP       I lead: waiting for the follower's map
+ *                  acknowledged                     START     I lead: the map is being committed
+ *     ALONE        serves and acknowledges alone    STARTED   I lead: waiting for STARTED
+ *     RESYNCING    serves, leads; the peer lacks    OPENING   I lead: `base = gen` is being committed
+ *                  the blocks of the map            JOINING   I follow: end disk work, send the map, wait for START
+ *     MIRRORING    serves, leads; in sync           ADOPTING  I follow: the leader's lineage is being committed
+ *     CATCHING_UP  follows; lacks some blocks       OPEN      writes, copies
+ *     FOLLOWING    follows; holds everything        PAUSED, CONFLICT, WAIT   greeted; nothing is copied
+ *
+ *   STANDBY -> CATCHING_UP -> FOLLOWING                     by START, COMPLETE
+ *   STANDBY/HOLDING/ALONE -> RESYNCING -> MIRRORING         by STARTED, COMPLETED
+ *   RESYNCING/MIRRORING -> HOLDING                          the session ended
+ *   HOLDING/RESYNCING/MIRRORING -> ALONE                    going alone (stall, pause, refused writes)
+ *   CATCHING_UP/FOLLOWING -> STANDBY                        the session ended
+ *   any -> STANDBY                                          the replica failed, or the peer leads
+ *
+ * Invariants (sr_core_check)
+ *   C1  RESYNCING, MIRRORING, CATCHING_UP and FOLLOWING have stage OPEN (or OPENING), and only they do.
+ *   C2  serving exactly in HOLDING, ALONE, RESYNCING, MIRRORING, and then role is active and the copy consistent.
+ *   C3  MIRRORING: the map is empty, base none.
+ *   C4  A piece in flight holds an exclusive lock and an intent reference on each of its regions.
+ *   C5  At most one commit is out; commits are numbered in order.
+ *   C6  Nothing is said to the peer, a host or an administrator that rests on a record not yet durable.
+ *
+ * A crash at any line is harmless: memory is a cache of what commits said, plus bits and locks whose absence
+ * after a restart is covered by durable intents.
+ */
+#ifndef SR_CORE_INTERNAL_H
+#define SR_CORE_INTERNAL_H
+
+#include <stdarg.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#include "base/assert.h"
+#include "core/core.h"
+#include "core/dirtymap.h"
+#include "core/intents.h"
+#include "core/planted.h"
+#include "core/rangelock.h"
+#include "core/slots.h"
+#include "core/throttle.h"
+
+enum mode {
+    MODE_STANDBY,
+    MODE_HOLDING,
+    MODE_ALONE,
+    MODE_RESYNCING,
+    MODE_MIRRORING,
+    MODE_CATCHING_UP,
+    MODE_FOLLOWING
+};
+
+enum stage {
+    STAGE_NONE,
+    STAGE_HELLO,
+    STAGE_MAP,
+    STAGE_START,
+    STAGE_STARTED,
+    STAGE_OPENING,
+    STAGE_JOINING,
+    STAGE_ADOPTING,
+    STAGE_OPEN,
+    STAGE_PAUSED,
+    STAGE_CONFLICT,
+    STAGE_WAIT
+};
+
+#define PIECE_MAX_BYTES ((uint64_t)64 * SR_REGION_BYTES)
+#define FIX_CHUNK_BYTES ((uint64_t)SR_MIB)
+#define INTENTS_MAX 8192u      /* regions with an intent at once, hot ones included */
+#define BAD_BLOCKS_MAX 4096u   /* unreadable blocks of one volume; past it the replica has failed */
+#define FOLLOW_OPS_MAX 8192u   /* operations a leader may have under way at the follower */
+#define SAVES_PER_COMMIT 1024u /* stale regions brought up to date by one background commit */
+#define COPIES_MAX 64u
+#define MEMORY_RETRY_US 5000u /* the buffer budget was used up: ask again then */
+
+/* Where a host request (its present piece) stands. */
+enum piece_state {
+    PIECE_QUEUED,   /* not begun: waits to be admitted */
+    PIECE_LOCKING,  /* waits for its range lock */
+    PIECE_SUSPECT,  /* READ: waits, without a lock, until its blocks are settled at the peer */
+    PIECE_INTENT,   /* waits for room for its intents, or for their commit */
+    PIECE_RUNNING,  /* disk and peer at work */
+    PIECE_FIX_READ, /* ENOSPC here: reading what this copy holds now */
+    PIECE_FIX_SENT, /* ... and the peer writes it */
+    PIECE_FETCH_LOCK, /* unreadable here: waits for the write lock */
+    PIECE_FETCHING,   /* ... the peer reads for us */
+    PIECE_BAD_COMMIT, /* ... the blocks are being committed as bad */
+    PIECE_REWRITING,  /* ... and are rewritten here */
+    PIECE_GOOD_COMMIT
+};
+
+struct request {
+    TAILQ_ENTRY(request) all;
+    TAILQ_ENTRY(request) peer_wait; /* in core->peer_wait while `waits_for_peer` */
+    TAILQ_ENTRY(request) commit_wait;
+    TAILQ_ENTRY(request) ready; /* in core->ready: to be looked at */
+    struct sr_host_request host;
+    struct volume *volume;
+    enum piece_state state;
+    uint64_t next_offset; /* where the piece after this one begins */
+    uint64_t offset, length; /* of this piece */
+    enum sr_error error;
+    struct sr_lock lock;
+    bool is_ready, waits_for_commit, waits_for_peer, has_intents;
+    bool held;    /* re-sent to a new session, not yet confirmed there */
+    bool replied; /* by a planted bug */
+    bool refused; /* its connection was closed; only the disk I/O is waited for */
+    uint64_t wait_commit;
+    uint64_t peer_wait_since_us;
+    uint64_t began_us;
+    /* this copy */
+    uint64_t io; /* 0: none in flight */
+    bool local_done;
+    enum sr_error local_error;
+    /* the peer's */
+    uint64_t message; /* slot of the WRITE or FETCH that is out; 0: none */
+    bool peer_done;
+    /* the correction after ENOSPC, and the repair after a read error, in chunks */
+    uint64_t chunk_offset, chunk_length;
+    struct sr_buf *chunk;
+};
+
+TAILQ_HEAD(request_list, request);
+
+struct volume {
+    struct sr_core *core;
+    uint32_t index;
+    struct sr_uuid uuid;
+    uint64_t size_bytes, n_blocks;
+    struct sr_dirtymap map;
+    struct sr_rangelock locks;
+    uint64_t *bad; /* sorted block numbers */
+    uint32_t n_bad;
+    uint32_t n_unreadable; /* resync skipped these, they stay dirty */
+};
+
+/* One run of a resync. */
+enum copy_state { COPY_LOCKING, COPY_HASHING, COPY_COMPARING, COPY_READING, COPY_SENT };
+
+struct copy {
+    TAILQ_ENTRY(copy) link;
+    struct volume *volume;
+    enum copy_state state;
+    uint64_t first, n; /* blocks */
+    struct sr_lock lock;
+    bool cancelled;       /* the session ended while the disk was at work */
+    uint64_t io;
+    uint64_t message;     /* HASH that is out */
+    uint32_t n_out;       /* COPY segments not yet confirmed */
+    uint8_t send[SR_RUN_MAX_BLOCKS / 8]; /* blocks to send: all, or those that differ */
+    struct sr_buf *buf;
+};
+
+TAILQ_HEAD(copy_list, copy);
+
+/* One operation of the leader at this follower. */
+struct follow_op {
+    TAILQ_ENTRY(follow_op) link;
+    struct volume *volume;
+    enum sr_peer_msg_type type; /* what asked for it */
+    uint64_t session, id;
+    uint64_t offset, length;
+    uint64_t io;
+    struct sr_buf *buf;     /* data, or digests computed here */
+    struct sr_buf *digests; /* HASH: the leader's */
+    uint32_t digests_offset;
+    uint8_t differs[SR_RUN_MAX_BLOCKS / 8];
+    bool flushing;
+};
+
+TAILQ_HEAD(follow_list, follow_op);
+
+struct admin {
+    TAILQ_ENTRY(admin) link;
+    uint64_t id;
+    enum sr_admin_command command;
+    uint64_t commit;      /* answered when durable */
+    uint64_t deadline_us; /* answered at the latest then */
+    bool needs_peer;      /* also wait until the peer has adopted it */
+};
+
+TAILQ_HEAD(admin_list, admin);
+
+enum io_owner { IO_REQUEST = 1, IO_COPY, IO_FOLLOW, IO_FLUSH, MSG_REQUEST, MSG_COPY };
+
+struct sr_core {
+    struct sr_core_tuning tune;
+    char *name, *peer_name;
+    struct sr_budget *budget;
+    uint32_t n_volumes;
+    struct volume *volumes;
+
+    /* of the step under way */
+    struct sr_actions *out;
+    uint64_t now_us, wall_ms;
+    struct sr_uuid random;
+    bool random_used;
+
+    struct sr_record rec;
+    uint64_t rec_commit; /* the commit that makes it durable */
+
+    struct sr_commit *building, *flying; /* C5 */
+    uint64_t next_commit, durable;
+
+    enum mode mode;
+    enum stage stage;
+    bool halted, stopping;
+    uint64_t alone_commit; /* the commit of the last going alone */
+    bool serve_told;     /* what the last SERVE said */
+    bool refuse_pending; /* requests to be closed once the record is durable */
+
+    bool link_up;
+    uint64_t session, session_seen; /* highest opened here / seen from the peer */
+    bool greet_back;                /* the peer greeted: answer when disk work has ended */
+    bool hello_sent;
+    bool sent_map_empty;
+    bool peer_known;
+    struct sr_greeting peer, mine; /* of this session */
+    struct sr_dirtymap *peer_maps; /* MAP frames so far; one a volume */
+    bool peer_everything;
+    uint64_t retry_at_us;
+    uint32_t retry_ms; /* 0: none failed of late */
+    uint32_t held_left; /* re-sent writes not yet confirmed */
+    bool map_sent;
+    bool complete_sent, complete_pending; /* leader: the commit before COMPLETE is out */
+    bool completed;                       /* leader: COMPLETED came, base = none is out */
+    bool completing_flush;                /* follower: flushing for COMPLETE */
+    uint32_t flushes_left;
+    struct sr_record complete_lineage;
+    bool peer_failed;
+
+    enum sr_cause cause;
+    uint64_t since_wall_ms, in_sync_us;
+    enum sr_sync last_sync;
+    char detail[160];
+
+    struct request_list requests, peer_wait, commit_wait, ready;
+    uint32_t n_requests;
+    struct sr_slots ios, messages;
+    uint32_t n_session_ios; /* disk work for the peer or for a resync */
+    uint32_t n_ios;
+
+    struct sr_intents intents;
+    uint64_t cool_at_us, save_at_us, memory_at_us;
+
+    struct copy_list copies;
+    uint32_t n_copies;
+    uint32_t cursor_volume;
+    uint64_t cursor_block;
+    bool compare_all;
+    const char *full_reason;
+    uint64_t resync_total, resync_began_us;
+    uint64_t resync_done;
+    struct sr_throttle throttle;
+
+    struct follow_list follow_ops;
+    uint32_t n_follow_ops;
+
+    struct admin_list admins;
+    uint64_t timer_us;
+
+    struct sr_core_status count; /* the counters of the status */
+};
+
+/* ---- actions.c: everything that leaves the core ---------------------------------------------------------- */
+struct sr_action *act(struct sr_core *core, enum sr_action_type type);
+void say(struct sr_core *core, enum sr_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void fault_link(struct sr_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void halt(struct sr_core *core, const char *text);
+uint64_t start_io(struct sr_core *core, enum io_owner kind, void *owner, struct volume *volume, struct sr_disk_io io);
+void send_msg(struct sr_core *core, struct sr_peer_msg *msg);
+struct sr_peer_msg *new_msg(struct sr_core *core, enum sr_peer_msg_type type);
+void reply_request(struct sr_core *core, uint64_t id, enum sr_error error);
+void answer_admin(struct sr_core *core, uint64_t id, enum sr_error error, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ---- commits.c: what becomes durable ------------------------------------------------------------------- */
+uint64_t next_commit(struct sr_core *core);     /* the number of the commit being built */
+uint64_t commit_record(struct sr_core *core);   /* core->rec becomes durable with that commit */
+struct sr_meta_op *commit_op(struct sr_core *core, enum sr_meta_op_type type, uint32_t volume);
+void commit_region(struct sr_core *core, struct volume *volume, uint32_t region); /* exact bits, or CLEAN */
+void commit_clear_maps(struct sr_core *core); /* no blocks, no intents but those in use */
+void commit_flush(struct sr_core *core);        /* emit what was built, if none is out */
+bool settled(const struct sr_core *core);       /* the record is durable */
+void on_meta_done(struct sr_core *core, uint64_t commit, enum sr_error error);
+void free_commit(struct sr_commit *commit);
+
+/* ---- requests.c ---------------------------------------------------------------------------------------- */
+void on_host(struct sr_core *core, const struct sr_host_request *host);
+void make_ready(struct sr_core *core, struct request *request);
+void make_all_ready(struct sr_core *core);
+void run_ready(struct sr_core *core);
+void request_io_done(struct sr_core *core, struct request *request, enum sr_error error);
+void request_peer_done(struct sr_core *core, struct request *request, const struct sr_peer_msg *msg);
+void requests_session_ended(struct sr_core *core);
+void requests_session_open(struct sr_core *core); /* re-send what is held */
+void requests_mark_unfinished(struct sr_core *core);
+void requests_refuse_all(struct sr_core *core);
+void requests_commits_done(struct sr_core *core);
+void wait_for_peer(struct sr_core *core, struct request *request);
+void stop_waiting_for_peer(struct sr_core *core, struct request *request);
+void unlock(struct volume *volume, struct sr_lock *lock);
+void leave(struct sr_core *core, struct request *request, enum sr_error error);
+uint64_t first_block(uint64_t offset);
+uint64_t end_block(uint64_t offset, uint64_t length);
+
+/* ---- repair.c: ENOSPC and read errors at the active ---------------------------------------------------- */
+void fix_begin(struct sr_core *core, struct request *request);
+void fix_step(struct sr_core *core, struct request *request);
+void fetch_begin(struct sr_core *core, struct request *request);
+void fetch_step(struct sr_core *core, struct request *request);
+void repair_drop(struct sr_core *core, struct request *request);
+bool is_bad(const struct volume *volume, uint64_t first, uint64_t end);
+bool add_bad(struct volume *volume, uint64_t block);
+void drop_bad(struct sr_core *core, struct volume *volume, uint64_t first, uint64_t end);
+
+/* ---- session.c ----------------------------------------------------------------------------------------- */
+void session_pump(struct sr_core *core);
+void end_session(struct sr_core *core, enum sr_cause cause); /* NONE: the peer knows already */
+void on_msg(struct sr_core *core, struct sr_peer_msg *msg);
+void on_link(struct sr_core *core, bool up);
+bool leads_open(const struct sr_core *core); /* writes go to the peer now */
+bool serving(const struct sr_core *core);
+
+/* ---- alone.c: leaving the pair, standing down ----------------------------------------------------------- */
+void go_alone(struct sr_core *core, enum sr_cause cause);
+void stop_serving(struct sr_core *core);
+void replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error);
+void back_off(struct sr_core *core);
+void set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- resync.c ------------------------------------------------------------------------------------------ */
+void resync_begin(struct sr_core *core);
+void resync_pump(struct sr_core *core);
+void resync_session_ended(struct sr_core *core);
+void copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error error, bool all_zero);
+void copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
+void copy_confirmed(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
+void copy_granted(struct sr_core *core, struct copy *copy);
+bool reads_must_wait(const struct sr_core *core); /* dirty blocks are suspect for hosts */
+uint64_t dirty_blocks(const struct sr_core *core);
+uint64_t resync_next_us(const struct sr_core *core);
+void resync_retry_memory(struct sr_core *core);
+
+/* ---- status.c ------------------------------------------------------------------------------------------ */
+enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us);
+
+/* ---- follow.c ------------------------------------------------------------------------------------------ */
+void follow_msg(struct sr_core *core, struct sr_peer_msg *msg);
+void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error error);
+
+/* ---- admin.c ------------------------------------------------------------------------------------------- */
+void on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force);
+void admins_pump(struct sr_core *core);
+
+/* ---- background.c: cooling and saving maps ------------------------------------------------------------ */
+void background_pump(struct sr_core *core);
+void cool_all(struct sr_core *core);
+void save_region(struct sr_core *core, struct volume *volume, uint32_t region);
+void intents_commits_done(struct sr_core *core);
+bool intents_take(struct sr_core *core, struct request *request); /* false: no room now */
+void intents_give(struct sr_core *core, struct request *request);
+
+#endif

@@ -1,0 +1,46 @@
+/* planted.h - bugs that the simulator plants to prove that its checkers see them.
+ *
+ * Only a build with SR_PLANTED_BUGS (tests/sim) contains them; in the product SR_BUG() is the constant 0.
+ */
+#ifndef SR_CORE_PLANTED_H
+#define SR_CORE_PLANTED_H
+
+#define SR_PLANTED(X)                                                                              \
+    X(NONE)                                                                                        \
+    X(ACK_BEFORE_PEER)           /* a write is answered when the local copy alone is durable */   \
+    X(ACK_BEFORE_LOCAL)          /* ... when the peer's copy alone is durable */                   \
+    X(WRITE_BEFORE_INTENT)       /* a write starts before its regions' intents are durable */      \
+    X(ALONE_BEFORE_COMMIT)       /* alone: acknowledged before the record says so durably */       \
+    X(ALONE_KEEPS_GENERATION)    /* going alone makes no new generation */                         \
+    X(ALONE_KEEPS_SESSION)       /* going alone does not end the session */                        \
+    X(PEER_MAP_IGNORED)          /* the leader copies by its own map only */                       \
+    X(BIT_CLEARED_WHEN_SENT)     /* ... not when the peer confirmed it */                          \
+    X(COPY_WITHOUT_LOCK)         /* a host's write can overtake the copy of its block */           \
+    X(STARTED_BEFORE_COMMIT)     /* the follower says STARTED before it is durable */              \
+    X(ENDED_SESSION_HEARD)       /* messages of an ended session are taken */                      \
+    X(SUSPECT_READABLE)          /* hosts read suspect blocks at once */                           \
+    X(HELD_WRITES_NOT_RESENT)    /* after a blip the peer never gets the held writes */            \
+    X(OLD_CONFIRMATIONS_KEPT)    /* ... or what it confirmed in an earlier session counts */       \
+    X(COMPLETE_WITH_COPIES_LEFT) /* COMPLETE while the last copies are under way */                \
+    X(COOLED_IN_FLIGHT)          /* an intent is cleared under a write in flight */                \
+    X(NO_SPACE_LEFT_DIFFERENT)   /* ENOSPC at the active: the peer keeps the new data */           \
+    X(FAILED_COPY_CONSISTENT)    /* a disk error does not make the copy inconsistent */            \
+    X(TRACKING_MISSED)           /* alone: the second block of a write is not tracked */           \
+    X(RESYNC_WRITES_NOT_MIRRORED) /* while resyncing, writes to clean blocks stay local */         \
+    X(PAUSE_FORGOTTEN)           /* the pause of the peer is not adopted */                        \
+    X(START_IGNORES_COMPLETING)  /* a site serves at start although its peer may be complete */
+
+enum sr_planted {
+#define SR_PLANTED_ENUM(name) SR_BUG_##name,
+    SR_PLANTED(SR_PLANTED_ENUM)
+#undef SR_PLANTED_ENUM
+};
+
+#ifdef SR_PLANTED_BUGS
+extern enum sr_planted sr_planted_bug;
+#define SR_BUG(name) (sr_planted_bug == SR_BUG_##name)
+#else
+#define SR_BUG(name) 0
+#endif
+
+#endif

@@ -1,0 +1,578 @@
+/* requests.c - host requests at the active site.
+ *
+ * A request is cut into pieces of at most 64 regions, one at a time:
+ *
+ *   read    LOCKING (shared) -> RUNNING -> reply            a suspect block: SUSPECT, without the lock, first
+ *   others  LOCKING (exclusive) -> INTENT -> RUNNING -> acknowledged -> next piece or reply
+ *
+ * step() is level-triggered: it looks at where the piece stands and does whatever is possible now; everything that
+ * may unblock a piece puts it on the ready list.
+ *
+ * Invariants
+ *   Q1  A write starts, on either copy, only when the intents of its regions are durable.
+ *   Q2  Both copies of a write are started in the same step when the session is open.
+ *   Q3  A piece is acknowledged when this copy is durable and either the peer confirmed it in the present session, or
+ *       the record that says "alone" is durable.
+ *   Q4  A piece keeps its lock and intents until its disk I/O has ended, whoever went away meanwhile.
+ */
+#include <stdlib.h>
+
+#include "core/internal.h"
+
+uint64_t first_block(uint64_t offset)
+{
+    return offset / SR_BLOCK_BYTES;
+}
+
+uint64_t end_block(uint64_t offset, uint64_t length)
+{
+    return (offset + length + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES;
+}
+
+static bool is_read(const struct request *request)
+{
+    return request->host.op == SR_HOST_READ;
+}
+
+static uint64_t piece_first(const struct request *request)
+{
+    return first_block(request->offset);
+}
+
+static uint64_t piece_end(const struct request *request)
+{
+    return end_block(request->offset, request->length);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------------------- */
+
+void make_ready(struct sr_core *core, struct request *request)
+{
+    if (request->is_ready)
+        return;
+    request->is_ready = true;
+    TAILQ_INSERT_TAIL(&core->ready, request, ready);
+}
+
+void make_all_ready(struct sr_core *core)
+{
+    struct request *request;
+    TAILQ_FOREACH(request, &core->requests, all)
+        make_ready(core, request);
+}
+
+/* The list is in the order of peer_wait_since_us: its head tells when the collection must go alone. */
+void wait_for_peer(struct sr_core *core, struct request *request)
+{
+    if (request->waits_for_peer)
+        return;
+    request->waits_for_peer = true;
+    if (!request->peer_wait_since_us)
+        request->peer_wait_since_us = core->now_us;
+    struct request *later = TAILQ_LAST(&core->peer_wait, request_list);
+    while (later && later->peer_wait_since_us > request->peer_wait_since_us)
+        later = TAILQ_PREV(later, request_list, peer_wait);
+    if (later)
+        TAILQ_INSERT_AFTER(&core->peer_wait, later, request, peer_wait);
+    else
+        TAILQ_INSERT_HEAD(&core->peer_wait, request, peer_wait);
+}
+
+void stop_waiting_for_peer(struct sr_core *core, struct request *request)
+{
+    if (!request->waits_for_peer)
+        return;
+    request->waits_for_peer = false;
+    TAILQ_REMOVE(&core->peer_wait, request, peer_wait);
+}
+
+static void wait_for_commit(struct sr_core *core, struct request *request)
+{
+    if (request->waits_for_commit)
+        return;
+    request->waits_for_commit = true;
+    TAILQ_INSERT_TAIL(&core->commit_wait, request, commit_wait);
+}
+
+void requests_commits_done(struct sr_core *core)
+{
+    struct request *request, *next;
+    for (request = TAILQ_FIRST(&core->commit_wait); request; request = next) {
+        next = TAILQ_NEXT(request, commit_wait);
+        if (request->wait_commit > core->durable)
+            continue;
+        request->waits_for_commit = false;
+        TAILQ_REMOVE(&core->commit_wait, request, commit_wait);
+        make_ready(core, request);
+    }
+    if (core->mode == MODE_ALONE && settled(core)) /* acknowledgements may have waited for the record */
+        make_all_ready(core);
+}
+
+/* Owners of locks that became free: requests and copies are told apart by who asked. */
+static void lock_granted(void *arg, void *owner)
+{
+    struct volume *volume = arg;
+    struct sr_core *core = volume->core;
+    uintptr_t tagged = (uintptr_t)owner;
+    if (tagged & 1)
+        copy_granted(core, (struct copy *)(tagged - 1));
+    else
+        make_ready(core, owner);
+}
+
+void unlock(struct volume *volume, struct sr_lock *lock)
+{
+    if (lock->queued)
+        sr_rangelock_release(&volume->locks, lock, lock_granted, volume);
+}
+
+/* ---- the end of a piece and of a request ------------------------------------------------------------------ */
+
+static void let_go(struct sr_core *core, struct request *request)
+{
+    SR_ASSERT(!request->io); /* Q4 */
+    stop_waiting_for_peer(core, request);
+    if (request->message) {
+        sr_slots_give(&core->messages, request->message);
+        request->message = 0;
+    }
+    if (request->waits_for_commit) {
+        request->waits_for_commit = false;
+        TAILQ_REMOVE(&core->commit_wait, request, commit_wait);
+    }
+    repair_drop(core, request);
+    intents_give(core, request);
+    unlock(request->volume, &request->lock);
+}
+
+static void forget(struct sr_core *core, struct request *request)
+{
+    let_go(core, request);
+    if (request->is_ready)
+        TAILQ_REMOVE(&core->ready, request, ready);
+    TAILQ_REMOVE(&core->requests, request, all);
+    core->n_requests--;
+    sr_buf_unref(request->host.buf);
+    free(request);
+}
+
+static void begin_piece(struct request *request)
+{
+    uint64_t end = request->host.offset_bytes + request->host.length_bytes;
+    request->offset = request->next_offset;
+    request->length = end - request->offset < PIECE_MAX_BYTES ? end - request->offset : PIECE_MAX_BYTES;
+    request->next_offset = request->offset + request->length;
+    request->state = PIECE_QUEUED;
+    request->local_done = request->peer_done = false;
+    request->local_error = SR_OK;
+    request->peer_wait_since_us = 0;
+    request->wait_commit = 0;
+}
+
+static void count_request(struct sr_core *core, const struct request *request)
+{
+    uint64_t took = core->now_us - request->began_us;
+    if (is_read(request)) {
+        core->count.reads++;
+        core->count.read_bytes += request->host.length_bytes;
+        return;
+    }
+    core->count.writes++;
+    core->count.written_bytes += request->host.length_bytes;
+    if (request->host.op == SR_HOST_WRITE)
+        sr_throttle_host_write(&core->throttle, core->now_us, took, core->n_copies > 0);
+}
+
+/* The piece is done: the next one, or the reply. */
+void leave(struct sr_core *core, struct request *request, enum sr_error error)
+{
+    let_go(core, request);
+    if (error == SR_OK && request->next_offset < request->host.offset_bytes + request->host.length_bytes) {
+        begin_piece(request);
+        make_ready(core, request);
+        return;
+    }
+    count_request(core, request);
+    if (!request->replied)
+        reply_request(core, request->host.id, error);
+    forget(core, request);
+}
+
+/* ---- writes ------------------------------------------------------------------------------------------------ */
+
+static void send_write(struct sr_core *core, struct request *request)
+{
+    struct sr_peer_msg *msg = new_msg(core, SR_MSG_WRITE);
+    SR_ASSERT(!request->message);
+    request->message = sr_slots_take(&core->messages, MSG_REQUEST, request);
+    msg->id = request->message;
+    msg->volume = request->volume->index;
+    msg->offset_bytes = request->offset;
+    msg->length_bytes = request->length;
+    if (request->host.op == SR_HOST_WRITE) {
+        msg->content = SR_CONTENT_DATA;
+        msg->payload = sr_buf_ref(request->host.buf);
+        msg->payload_offset = (uint32_t)(request->offset - request->host.offset_bytes);
+        msg->payload_bytes = (uint32_t)request->length;
+    } else {
+        msg->content = request->host.op == SR_HOST_TRIM ? SR_CONTENT_TRIM : SR_CONTENT_ZERO;
+        msg->may_trim = request->host.op == SR_HOST_TRIM || !request->host.no_hole;
+    }
+    request->peer_done = false;
+    send_msg(core, msg);
+}
+
+static void write_here(struct sr_core *core, struct request *request)
+{
+    struct sr_disk_io io = {.offset_bytes = request->offset, .length_bytes = request->length};
+    if (request->host.op == SR_HOST_WRITE) {
+        io.op = SR_DISK_WRITE;
+        io.buf = request->host.buf;
+        io.buf_offset = (uint32_t)(request->offset - request->host.offset_bytes);
+    } else {
+        io.op = SR_DISK_ZERO;
+        io.may_trim = request->host.op == SR_HOST_TRIM || !request->host.no_hole;
+    }
+    request->io = start_io(core, IO_REQUEST, request, request->volume, io);
+}
+
+static void track(struct request *request)
+{
+    uint64_t first = piece_first(request), end = piece_end(request);
+    if (SR_BUG(TRACKING_MISSED) && end > first + 1)
+        end = first + 1;
+    sr_dirtymap_set(&request->volume->map, first, end - first);
+}
+
+static bool mirrored(const struct sr_core *core, const struct request *request)
+{
+    if (SR_BUG(RESYNC_WRITES_NOT_MIRRORED) && core->mode == MODE_RESYNCING &&
+        !sr_dirtymap_any(&request->volume->map, piece_first(request), 1))
+        return false;
+    return leads_open(core);
+}
+
+static void start_write(struct sr_core *core, struct request *request)
+{
+    if (core->mode == MODE_ALONE) {
+        if (sr_lineage_must_go_alone(&core->rec))
+            go_alone(core, core->cause);
+        else if (core->stage == STAGE_HELLO && core->sent_map_empty)
+            end_session(core, SR_CAUSE_CONNECTING); /* the greeting said that the map is empty */
+        track(request);
+    }
+    request->state = PIECE_RUNNING;
+    if (SR_BUG(COOLED_IN_FLIGHT))
+        commit_op(core, SR_META_CLEAN, request->volume->index)->region = (uint32_t)(request->offset / SR_REGION_BYTES);
+    if (mirrored(core, request)) /* Q2 */
+        send_write(core, request);
+    else if (leads_open(core))
+        request->peer_done = true; /* only a planted bug comes here */
+    write_here(core, request);
+    if (core->mode != MODE_ALONE)
+        wait_for_peer(core, request);
+}
+
+static bool alone_acks(const struct sr_core *core)
+{
+    if (core->mode != MODE_ALONE)
+        return false;
+    return SR_BUG(ALONE_BEFORE_COMMIT) || (settled(core) && !sr_lineage_must_go_alone(&core->rec)) ||
+           SR_BUG(ALONE_KEEPS_GENERATION);
+}
+
+static void try_acknowledge(struct sr_core *core, struct request *request)
+{
+    bool here = request->local_done;
+    bool there = (request->peer_done && leads_open(core)) || alone_acks(core) ||
+                 (SR_BUG(ACK_BEFORE_PEER) && leads_open(core));
+    if (!here || !there) /* Q3 */
+        return;
+    if (request->local_error == SR_E_NO_SPACE && core->mode != MODE_ALONE && !SR_BUG(NO_SPACE_LEFT_DIFFERENT)) {
+        fix_begin(core, request);
+        return;
+    }
+    if (request->local_error == SR_OK && request->host.op == SR_HOST_WRITE)
+        drop_bad(core, request->volume, (request->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
+                 first_block(request->offset + request->length));
+    leave(core, request, request->local_error);
+}
+
+/* ---- reads ------------------------------------------------------------------------------------------------- */
+
+static bool suspect(const struct sr_core *core, const struct request *request)
+{
+    return reads_must_wait(core) && sr_dirtymap_any(&request->volume->map, piece_first(request),
+                                                    piece_end(request) - piece_first(request));
+}
+
+static void wait_until_settled(struct sr_core *core, struct request *request)
+{
+    unlock(request->volume, &request->lock); /* else a copy behind a waiting write would wait for us */
+    request->state = PIECE_SUSPECT;
+    wait_for_peer(core, request);
+}
+
+static void start_read(struct sr_core *core, struct request *request)
+{
+    request->state = PIECE_RUNNING;
+    request->io = start_io(core, IO_REQUEST, request, request->volume,
+                           (struct sr_disk_io){.op = SR_DISK_READ,
+                                               .offset_bytes = request->offset,
+                                               .length_bytes = request->length,
+                                               .buf = request->host.buf});
+}
+
+static void finish_read(struct sr_core *core, struct request *request)
+{
+    if (!request->local_done)
+        return;
+    bool peer_has_it = leads_open(core) && request->local_error != SR_OK &&
+                       !sr_dirtymap_any(&request->volume->map, piece_first(request),
+                                        piece_end(request) - piece_first(request));
+    if (peer_has_it)
+        fetch_begin(core, request);
+    else
+        leave(core, request, request->local_error);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------- */
+
+static void try_lock(struct sr_core *core, struct request *request)
+{
+    if (is_read(request) && suspect(core, request)) {
+        wait_until_settled(core, request);
+        return;
+    }
+    request->state = PIECE_LOCKING;
+    if (sr_rangelock_acquire(&request->volume->locks, &request->lock, piece_first(request), piece_end(request),
+                             is_read(request), request))
+        make_ready(core, request);
+}
+
+static void lock_held(struct sr_core *core, struct request *request)
+{
+    if (!is_read(request)) {
+        request->state = PIECE_INTENT;
+        make_ready(core, request);
+    } else if (suspect(core, request)) {
+        wait_until_settled(core, request);
+    } else {
+        start_read(core, request);
+    }
+}
+
+static void want_intents(struct sr_core *core, struct request *request)
+{
+    if (!request->has_intents && !intents_take(core, request)) {
+        request->wait_commit = next_commit(core); /* room comes with it, or it is asked for again */
+        wait_for_commit(core, request);
+        return;
+    }
+    if (request->wait_commit > core->durable && !SR_BUG(WRITE_BEFORE_INTENT)) { /* Q1 */
+        wait_for_commit(core, request);
+        return;
+    }
+    start_write(core, request);
+}
+
+static void step(struct sr_core *core, struct request *request)
+{
+    if (!serving(core) || request->refused)
+        return;
+    switch (request->state) {
+    case PIECE_QUEUED:
+        try_lock(core, request);
+        break;
+    case PIECE_SUSPECT:
+        if (suspect(core, request))
+            break;
+        stop_waiting_for_peer(core, request);
+        try_lock(core, request);
+        break;
+    case PIECE_LOCKING:
+        if (sr_lock_granted(&request->lock))
+            lock_held(core, request);
+        break;
+    case PIECE_INTENT:
+        want_intents(core, request);
+        break;
+    case PIECE_RUNNING:
+        if (is_read(request))
+            finish_read(core, request);
+        else
+            try_acknowledge(core, request);
+        break;
+    case PIECE_FIX_READ:
+    case PIECE_FIX_SENT:
+        fix_step(core, request);
+        break;
+    default:
+        fetch_step(core, request);
+        break;
+    }
+}
+
+void run_ready(struct sr_core *core)
+{
+    struct request *request;
+    while ((request = TAILQ_FIRST(&core->ready))) {
+        TAILQ_REMOVE(&core->ready, request, ready);
+        request->is_ready = false;
+        step(core, request);
+    }
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------ */
+
+void on_host(struct sr_core *core, const struct sr_host_request *host)
+{
+    SR_ASSERT(host->volume < core->n_volumes);
+    struct volume *volume = &core->volumes[host->volume];
+    if (!serving(core) || core->refuse_pending || core->stopping) {
+        reply_request(core, host->id, SR_E_SHUTDOWN);
+        return;
+    }
+    if (host->op == SR_HOST_FLUSH) {
+        /* write-through: whatever was answered is durable at both sites already */
+        reply_request(core, host->id, SR_OK);
+        return;
+    }
+    SR_ASSERT(host->length_bytes > 0 && host->length_bytes <= volume->size_bytes &&
+              host->offset_bytes <= volume->size_bytes - host->length_bytes);
+    struct request *request = calloc(1, sizeof *request);
+    SR_ASSERT(request != NULL);
+    request->host = *host;
+    request->volume = volume;
+    request->began_us = core->now_us;
+    sr_buf_ref(host->buf);
+    request->next_offset = host->offset_bytes;
+    TAILQ_INSERT_TAIL(&core->requests, request, all);
+    core->n_requests++;
+    begin_piece(request);
+    make_ready(core, request);
+}
+
+void request_io_done(struct sr_core *core, struct request *request, enum sr_error error)
+{
+    request->io = 0;
+    if (request->refused) {
+        forget(core, request);
+        return;
+    }
+    if (request->state != PIECE_RUNNING) { /* of a repair */
+        request->local_error = error;
+        request->local_done = true;
+        make_ready(core, request);
+        return;
+    }
+    request->local_done = true;
+    request->local_error = error;
+    if (!is_read(request) && error != SR_OK && error != SR_E_NO_SPACE) {
+        replica_failed(core, request->volume, "write", error);
+        return;
+    }
+    make_ready(core, request);
+}
+
+void request_peer_done(struct sr_core *core, struct request *request, const struct sr_peer_msg *msg)
+{
+    request->message = 0;
+    if (msg->error == SR_E_NO_SPACE && msg->type == SR_MSG_WRITTEN) {
+        go_alone(core, SR_CAUSE_ALTERNATE_NO_SPACE);
+        return;
+    }
+    if (msg->error != SR_OK && msg->type == SR_MSG_WRITTEN) {
+        go_alone(core, SR_CAUSE_ALTERNATE_IO_ERROR);
+        return;
+    }
+    if (request->state == PIECE_FETCHING) {
+        request->local_error = msg->error;
+        if (msg->error == SR_OK && request->chunk)
+            memcpy(request->chunk->data, msg->payload->data + msg->payload_offset, msg->payload_bytes);
+    }
+    if (request->held) {
+        request->held = false;
+        core->held_left--;
+    }
+    request->peer_done = true;
+    if (SR_BUG(ACK_BEFORE_LOCAL) && !request->replied && msg->type == SR_MSG_WRITTEN &&
+        request->next_offset == request->host.offset_bytes + request->host.length_bytes) {
+        reply_request(core, request->host.id, SR_OK);
+        request->replied = true;
+    }
+    if (request->state == PIECE_RUNNING)
+        stop_waiting_for_peer(core, request);
+    make_ready(core, request);
+}
+
+/* ---- sessions ---------------------------------------------------------------------------------------------- */
+
+void requests_session_ended(struct sr_core *core)
+{
+    struct request *request;
+    TAILQ_FOREACH(request, &core->requests, all) {
+        if (request->message) {
+            sr_slots_give(&core->messages, request->message);
+            request->message = 0;
+        }
+        request->held = false;
+        if (is_read(request)) {
+            make_ready(core, request);
+            continue;
+        }
+        if (!SR_BUG(OLD_CONFIRMATIONS_KEPT))
+            request->peer_done = false;
+        if (request->state == PIECE_RUNNING && !request->refused && core->mode != MODE_ALONE)
+            wait_for_peer(core, request);
+        make_ready(core, request);
+    }
+    core->held_left = 0;
+}
+
+void requests_session_open(struct sr_core *core)
+{
+    struct request *request;
+    core->held_left = 0;
+    TAILQ_FOREACH(request, &core->requests, all) {
+        if (request->refused || is_read(request) || request->state != PIECE_RUNNING)
+            continue;
+        if (SR_BUG(HELD_WRITES_NOT_RESENT)) {
+            request->peer_done = true;
+            continue;
+        }
+        if (SR_BUG(OLD_CONFIRMATIONS_KEPT) && request->peer_done)
+            continue;
+        send_write(core, request);
+        wait_for_peer(core, request);
+        request->held = true;
+        core->held_left++;
+    }
+    make_all_ready(core);
+}
+
+/* What these write here may be missing at the peer. */
+void requests_mark_unfinished(struct sr_core *core)
+{
+    struct request *request;
+    TAILQ_FOREACH(request, &core->requests, all)
+        if (!is_read(request) && request->has_intents && request->state >= PIECE_RUNNING)
+            track(request);
+}
+
+void requests_refuse_all(struct sr_core *core)
+{
+    struct request *request, *next;
+    for (request = TAILQ_FIRST(&core->requests); request; request = next) {
+        next = TAILQ_NEXT(request, all);
+        if (request->refused)
+            continue;
+        if (!request->replied)
+            reply_request(core, request->host.id, SR_E_SHUTDOWN);
+        stop_waiting_for_peer(core, request);
+        request->refused = true;
+        if (!request->io)
+            forget(core, request);
+    }
+}

@@ -1,0 +1,629 @@
+/* session.c - the handshake with the peer's core, and how a session opens and ends.
+ *
+ *   leader    NONE -> HELLO -> MAP -> START -> STARTED -> OPENING -> OPEN
+ *   follower  NONE -> HELLO -> JOINING -> ADOPTING -> OPEN
+ *   neither   NONE -> HELLO -> PAUSED | CONFLICT | WAIT
+ *
+ * Every stage may end in NONE: the link fell, the peer said BYE or opened a higher session, this site went
+ * alone.  The number of the session is in every message; a message of another session is dropped unread, so
+ * nothing late is ever taken for a newer state.
+ *
+ * Invariants
+ *   S1  A greeting is sent only when the record is durable and all disk work of the session before has ended.
+ *   S2  A session ends before the record changes for going alone, pause, resume or a failed replica.
+ *   S3  START is sent only when the map that covers every difference is durable; STARTED only when the
+ *       lineage is; COMPLETE when `completing` is; COMPLETED when `consistent` is.
+ */
+#include "core/internal.h"
+
+bool leads_open(const struct sr_core *core)
+{
+    return core->stage == STAGE_OPEN && (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING);
+}
+
+bool serving(const struct sr_core *core)
+{
+    return core->mode == MODE_HOLDING || core->mode == MODE_ALONE || core->mode == MODE_RESYNCING ||
+           core->mode == MODE_MIRRORING;
+}
+
+static void free_peer_maps(struct sr_core *core)
+{
+    for (uint32_t i = 0; core->peer_maps && i < core->n_volumes; i++)
+        sr_dirtymap_clear_all(&core->peer_maps[i]);
+}
+
+static void drop_follow_ops(struct sr_core *core)
+{
+    struct follow_op *op;
+    TAILQ_FOREACH(op, &core->follow_ops, link)
+        op->session = 0; /* their answers go nowhere; the disk work is still waited for (S1) */
+}
+
+void end_session(struct sr_core *core, enum sr_cause cause)
+{
+    if (core->stage == STAGE_NONE)
+        return;
+    if (cause != SR_CAUSE_NONE && core->link_up && !SR_BUG(ALONE_KEEPS_SESSION)) {
+        struct sr_peer_msg *msg = new_msg(core, SR_MSG_BYE);
+        msg->cause = cause;
+        send_msg(core, msg);
+    }
+    core->stage = STAGE_NONE;
+    core->hello_sent = core->map_sent = false;
+    core->complete_sent = core->complete_pending = core->completed = core->completing_flush = false;
+    core->peer_everything = core->peer_failed = false;
+    free_peer_maps(core);
+    if (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING)
+        core->mode = MODE_HOLDING;
+    else if (core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING)
+        core->mode = MODE_STANDBY;
+    resync_session_ended(core);
+    drop_follow_ops(core);
+    requests_session_ended(core);
+}
+
+void on_link(struct sr_core *core, bool up)
+{
+    if (!up) {
+        end_session(core, SR_CAUSE_NONE);
+        core->peer_known = false;
+        core->greet_back = false;
+        if (core->mode == MODE_HOLDING || core->mode == MODE_STANDBY || core->mode == MODE_ALONE) {
+            if (core->link_up)
+                set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "the link to %s is down", core->peer_name);
+        }
+    }
+    core->link_up = up;
+    core->session = core->session_seen = 0; /* numbers count per link */
+    if (up && core->cause != SR_CAUSE_ALTERNATE_NO_SPACE)
+        core->retry_at_us = 0; /* a new link is a new chance; a full pool is still full */
+}
+
+/* ---- greeting ------------------------------------------------------------------------------------------------ */
+
+static bool map_is_empty(const struct sr_core *core)
+{
+    const struct request *request;
+    TAILQ_FOREACH(request, &core->requests, all)
+        if (request->has_intents)
+            return false;
+    return dirty_blocks(core) == 0;
+}
+
+static void send_hello(struct sr_core *core)
+{
+    struct sr_peer_msg *msg = new_msg(core, SR_MSG_HELLO);
+    core->stage = STAGE_HELLO;
+    core->hello_sent = true;
+    core->sent_map_empty = map_is_empty(core);
+    core->mine = (struct sr_greeting){.record = core->rec, .map_empty = core->sent_map_empty};
+    msg->greeting = core->mine;
+    send_msg(core, msg);
+}
+
+static void greet(struct sr_core *core)
+{
+    bool own = core->stage == STAGE_NONE && !core->greet_back;
+    if (!core->link_up || core->hello_sent || core->n_session_ios || !settled(core) || core->stopping) /* S1 */
+        return;
+    if (core->stage != STAGE_NONE || core->now_us < core->retry_at_us)
+        return;
+    if (own)
+        core->session = (core->session > core->session_seen ? core->session : core->session_seen) + 1;
+    else
+        core->session = core->session_seen;
+    send_hello(core);
+}
+
+/* ---- what the two greetings say -------------------------------------------------------------------------------- */
+
+/* Going alone ends a session; where nothing is copied in it anyway, its number may go on. */
+static void alone_within_session(struct sr_core *core, enum sr_cause cause)
+{
+    enum stage stage = core->stage;
+    end_session(core, SR_CAUSE_NONE);
+    go_alone(core, cause);
+    core->retry_at_us = 0;
+    core->stage = stage;
+    core->hello_sent = true;
+}
+
+static void show_paused(struct sr_core *core, enum sr_decision decision)
+{
+    core->stage = STAGE_PAUSED;
+    bool may_serve = decision == SR_DECIDE_LEAD && core->rec.role == SR_ROLE_ACTIVE;
+    if (may_serve && !serving(core))
+        core->mode = MODE_HOLDING;
+    if (serving(core) && core->mode != MODE_ALONE)
+        alone_within_session(core, SR_CAUSE_PAUSED);
+    set_cause(core, SR_CAUSE_PAUSED, "paused by an administrator; without the pause: %s", sr_decision_name(decision));
+}
+
+/* The side that an administrator promoted goes on; else whoever was alone already. */
+static void conflict(struct sr_core *core)
+{
+    core->stage = STAGE_CONFLICT;
+    bool i_was = core->rec.made_by == SR_MADE_FAILOVER || core->rec.made_by == SR_MADE_FORCED;
+    bool peer_was = core->peer.record.made_by == SR_MADE_FAILOVER || core->peer.record.made_by == SR_MADE_FORCED;
+    bool stays = i_was || (!peer_was && core->rec.role == SR_ROLE_ACTIVE);
+    if (core->rec.discard && core->peer.record.discard) {
+        core->rec.discard = false; /* both given up: neither counts, the administrator chooses again */
+        commit_record(core);
+    }
+    set_cause(core, SR_CAUSE_CONFLICT, "%s", sr_lineage_explain(&core->mine, &core->peer));
+    if (core->rec.discard || core->mode != MODE_ALONE || !stays)
+        stop_serving(core);
+    say(core, SR_LOG_ERROR, "conflict with %s: %s; nothing is copied", core->peer_name, core->detail);
+}
+
+static void wait_for_failover(struct sr_core *core)
+{
+    core->stage = STAGE_WAIT;
+    set_cause(core, SR_CAUSE_WAITING_FOR_FAILOVER, "%s", sr_lineage_explain(&core->mine, &core->peer));
+    if (core->mode != MODE_ALONE)
+        stop_serving(core);
+}
+
+static void lead(struct sr_core *core, bool take)
+{
+    if (take) {
+        core->rec.role = SR_ROLE_ACTIVE;
+        core->rec.handover = false;
+        core->rec.discard = false;
+        commit_record(core);
+        say(core, SR_LOG_NOTICE, "this site becomes active: %s", sr_lineage_explain(&core->mine, &core->peer));
+    }
+    core->stage = STAGE_MAP;
+    core->peer_failed = core->peer.record.failed && !SR_BUG(FAILED_COPY_CONSISTENT);
+    if (!core->peer_failed)
+        return;
+    if (core->mode == MODE_STANDBY)
+        core->mode = MODE_HOLDING;
+    core->stage = STAGE_WAIT; /* nothing can be copied until it is replaced */
+    if (core->mode != MODE_ALONE || sr_lineage_must_go_alone(&core->rec))
+        alone_within_session(core, SR_CAUSE_ALTERNATE_IO_ERROR);
+    set_cause(core, SR_CAUSE_ALTERNATE_IO_ERROR, "the copy at %s has failed: replace it there", core->peer_name);
+}
+
+static void follow(struct sr_core *core)
+{
+    stop_serving(core);
+    core->stage = STAGE_JOINING;
+}
+
+static void on_greetings(struct sr_core *core)
+{
+    const struct sr_record *peer = &core->peer.record;
+    bool stale_discard = core->rec.discard && !(sr_uuid_equal(&core->rec.discard_mine, &core->rec.gen) &&
+                                                sr_uuid_equal(&core->rec.discard_peer, &peer->gen));
+    if (stale_discard) {
+        core->rec.discard = core->mine.record.discard = false; /* it was for another conflict */
+        commit_record(core);
+    }
+    if (sr_lineage_merge_pause(&core->rec, peer))
+        commit_record(core);
+    enum sr_decision decision = sr_lineage_decide(&core->mine, &core->peer);
+    say(core, SR_LOG_INFO, "session %llu with %s: %s%s", (unsigned long long)core->session, core->peer_name,
+        sr_decision_name(decision), core->rec.paused ? " (paused)" : "");
+    if (core->rec.paused && decision != SR_DECIDE_CONFLICT) {
+        show_paused(core, decision);
+        return;
+    }
+    switch (decision) {
+    case SR_DECIDE_CONFLICT:
+        conflict(core);
+        break;
+    case SR_DECIDE_WAIT:
+        wait_for_failover(core);
+        break;
+    case SR_DECIDE_LEAD:
+    case SR_DECIDE_TAKE:
+        lead(core, decision == SR_DECIDE_TAKE);
+        break;
+    case SR_DECIDE_FOLLOW:
+        follow(core);
+        break;
+    }
+}
+
+static void on_hello(struct sr_core *core, const struct sr_peer_msg *msg)
+{
+    bool newer = msg->session > core->session;
+    if (msg->session < core->session_seen || (!newer && (msg->session < core->session || core->stage != STAGE_HELLO)))
+        return;
+    core->peer = msg->greeting;
+    core->peer_known = true;
+    if (newer) {
+        end_session(core, SR_CAUSE_NONE);
+        core->session_seen = msg->session;
+        core->session = msg->session;
+        core->greet_back = true; /* answered, and then decided, when all disk work of the old one has ended */
+        return;
+    }
+    core->session_seen = msg->session;
+    on_greetings(core);
+}
+
+/* ---- leading ------------------------------------------------------------------------------------------------- */
+
+static void add_map(struct sr_core *core, const struct sr_peer_msg *msg)
+{
+    const uint8_t *at = msg->payload ? msg->payload->data + msg->payload_offset : NULL;
+    if (msg->everything)
+        core->peer_everything = true;
+    for (uint32_t i = 0; i < msg->n_entries; i++, at += SR_MAP_ENTRY_BYTES) {
+        uint32_t volume, region;
+        memcpy(&volume, at, 4);
+        memcpy(&region, at + 4, 4);
+        if (volume >= core->n_volumes || region >= core->volumes[volume].map.n_regions) {
+            fault_link(core, "a MAP of %s names region %u of volume %u, which does not exist", core->peer_name, region,
+                       volume);
+            return;
+        }
+        sr_dirtymap_set_region(&core->peer_maps[volume], region, at + 8);
+    }
+    if (msg->last)
+        core->map_sent = true; /* theirs, complete */
+}
+
+static void everything_differs(struct sr_core *core)
+{
+    for (uint32_t i = 0; i < core->n_volumes; i++) {
+        struct volume *volume = &core->volumes[i];
+        sr_dirtymap_set_from(&volume->map, 0, core->compare_all);
+        volume->map.disk_from = 0;
+        commit_op(core, SR_META_FROM, i)->block = 0;
+    }
+}
+
+static void merge_peer_maps(struct sr_core *core)
+{
+    for (uint32_t i = 0; i < core->n_volumes && !SR_BUG(PEER_MAP_IGNORED); i++) {
+        struct volume *volume = &core->volumes[i];
+        const struct sr_dirtymap *theirs = &core->peer_maps[i];
+        for (uint32_t region = sr_dirtymap_next_region(theirs, 0); region < theirs->n_regions;
+             region = sr_dirtymap_next_region(theirs, region + 1)) {
+            uint8_t bits[SR_REGION_MAP_BYTES];
+            sr_dirtymap_region_bits(theirs, region, bits);
+            sr_dirtymap_set_region(&volume->map, region, bits);
+            save_region(core, volume, region);
+        }
+    }
+}
+
+/* The map that covers every difference, in one commit with the base that it counts from. */
+static void commit_start(struct sr_core *core)
+{
+    const struct sr_record *peer = &core->peer.record;
+    bool same_gen = sr_uuid_equal(&core->rec.gen, &peer->gen);
+    bool has_gen = !sr_uuid_is_none(&peer->gen);
+    bool suffices = sr_lineage_maps_suffice(&core->rec, peer) && !core->peer_everything;
+    if (suffices && same_gen && !peer->consistent && core->rec.base_kind == SR_BASE_NONE)
+        suffices = false; /* it failed, or never completed what I believe complete: nothing is known of it */
+    core->compare_all = has_gen;
+    core->full_reason = suffices ? "" : !has_gen ? "the other copy holds nothing yet" :
+                        core->peer_everything ? "the other site could not narrow down what it wrote" :
+                                                "the two copies have no common generation to count from";
+    if (suffices)
+        merge_peer_maps(core);
+    else
+        everything_differs(core);
+    if (!same_gen || !peer->consistent) {
+        core->rec.completing = false;
+        if (!same_gen) {
+            core->rec.base_kind = has_gen ? SR_BASE_KNOWN : SR_BASE_UNKNOWN;
+            core->rec.base = peer->gen;
+        } else if (core->rec.base_kind == SR_BASE_NONE) {
+            core->rec.base_kind = SR_BASE_UNKNOWN;
+        }
+    }
+    core->stage = STAGE_START;
+    commit_record(core);
+    free_peer_maps(core);
+    if (!suffices)
+        say(core, SR_LOG_NOTICE, "full copy to %s: %s", core->peer_name, core->full_reason);
+}
+
+static void send_start(struct sr_core *core)
+{
+    struct sr_peer_msg *msg = new_msg(core, SR_MSG_START);
+    msg->lineage = core->rec;
+    core->stage = STAGE_STARTED;
+    send_msg(core, msg);
+}
+
+static void on_started(struct sr_core *core)
+{
+    if (core->rec.base_kind != SR_BASE_NONE) {
+        core->rec.base_kind = SR_BASE_KNOWN;
+        core->rec.base = core->rec.gen; /* the peer holds this generation, with holes */
+        commit_record(core);
+    }
+    core->mode = MODE_RESYNCING;
+    core->stage = STAGE_OPENING;
+}
+
+static void open_leader(struct sr_core *core)
+{
+    core->stage = STAGE_OPEN;
+    resync_begin(core);
+    requests_session_open(core);
+    set_cause(core, SR_CAUSE_RESYNCING, "%s", "");
+}
+
+static void on_completed(struct sr_core *core)
+{
+    core->rec.base_kind = SR_BASE_NONE;
+    memset(&core->rec.base, 0, sizeof core->rec.base);
+    core->rec.completing = false;
+    commit_clear_maps(core);
+    commit_record(core);
+    core->completed = true;
+    core->complete_sent = false;
+}
+
+static void in_sync(struct sr_core *core)
+{
+    core->completed = false;
+    core->mode = MODE_MIRRORING;
+    core->retry_ms = 0;
+    core->full_reason = "";
+    set_cause(core, SR_CAUSE_NONE, "%s", "");
+    say(core, SR_LOG_NOTICE, "in sync with %s", core->peer_name);
+    make_all_ready(core);
+}
+
+static void lead_pump(struct sr_core *core)
+{
+    if (core->stage == STAGE_MAP && core->map_sent && settled(core))
+        commit_start(core);
+    if (core->stage == STAGE_START && settled(core)) /* S3 */
+        send_start(core);
+    if (core->stage == STAGE_OPENING && settled(core))
+        open_leader(core);
+    if (core->stage == STAGE_OPEN && core->complete_pending && settled(core)) {
+        struct sr_peer_msg *msg = new_msg(core, SR_MSG_COMPLETE);
+        msg->lineage = core->rec;
+        core->complete_pending = false;
+        core->complete_sent = true;
+        send_msg(core, msg);
+    }
+    if (core->stage == STAGE_OPEN && core->completed && settled(core))
+        in_sync(core);
+}
+
+/* ---- following ------------------------------------------------------------------------------------------------- */
+
+static void send_map_part(struct sr_core *core, struct sr_buf *buf, uint32_t n, bool last, bool everything)
+{
+    struct sr_peer_msg *msg = new_msg(core, SR_MSG_MAP);
+    msg->last = last;
+    msg->everything = everything;
+    msg->n_entries = n;
+    msg->payload = n ? buf : NULL;
+    msg->payload_bytes = n * SR_MAP_ENTRY_BYTES;
+    if (!n)
+        sr_buf_unref(buf);
+    send_msg(core, msg);
+}
+
+static void send_maps(struct sr_core *core)
+{
+    struct sr_buf *buf = NULL;
+    uint32_t n = 0;
+    bool everything = false;
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        everything |= core->volumes[i].map.from != SR_DIRTYMAP_NOWHERE;
+    for (uint32_t i = 0; i < core->n_volumes && !everything; i++) {
+        const struct sr_dirtymap *map = &core->volumes[i].map;
+        for (uint32_t region = sr_dirtymap_next_region(map, 0); region < map->n_regions;
+             region = sr_dirtymap_next_region(map, region + 1)) {
+            if (!buf)
+                buf = sr_buf_alloc(NULL, (size_t)SR_MAP_ENTRIES_MAX * SR_MAP_ENTRY_BYTES);
+            SR_ASSERT(buf != NULL);
+            uint8_t *at = buf->data + (size_t)n * SR_MAP_ENTRY_BYTES;
+            memcpy(at, &i, 4);
+            memcpy(at + 4, &region, 4);
+            sr_dirtymap_region_bits(map, region, at + 8);
+            if (++n == SR_MAP_ENTRIES_MAX) {
+                send_map_part(core, buf, n, false, false);
+                buf = NULL;
+                n = 0;
+            }
+        }
+    }
+    send_map_part(core, buf, n, true, everything);
+    core->map_sent = true;
+}
+
+static void on_start(struct sr_core *core, const struct sr_peer_msg *msg)
+{
+    const struct sr_record *leader = &msg->lineage;
+    if (sr_uuid_is_none(&leader->gen)) {
+        fault_link(core, "%s sent a START without a generation", core->peer_name);
+        return;
+    }
+    bool same_gen = sr_uuid_equal(&leader->gen, &core->rec.gen);
+    core->rec.role = SR_ROLE_ALTERNATE;
+    core->rec.gen = leader->gen;
+    core->rec.made_by = leader->made_by;
+    core->rec.base_kind = SR_BASE_NONE;
+    memset(&core->rec.base, 0, sizeof core->rec.base);
+    core->rec.handover = core->rec.discard = core->rec.completing = false;
+    if (!same_gen) {
+        core->rec.n_ancestors = 0;
+        core->rec.consistent = false;
+    }
+    sr_lineage_merge_pause(&core->rec, leader);
+    commit_clear_maps(core);
+    commit_record(core);
+    core->stage = STAGE_ADOPTING;
+    if (SR_BUG(STARTED_BEFORE_COMMIT))
+        core->rec_commit = 0;
+}
+
+static void on_complete(struct sr_core *core, const struct sr_peer_msg *msg)
+{
+    core->complete_lineage = msg->lineage;
+    core->completing_flush = true;
+    core->flushes_left = core->n_volumes;
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        start_io(core, IO_FLUSH, core, &core->volumes[i], (struct sr_disk_io){.op = SR_DISK_FLUSH});
+}
+
+static void follow_pump(struct sr_core *core)
+{
+    if (core->stage == STAGE_JOINING && !core->map_sent && core->n_ios == 0 && settled(core))
+        send_maps(core);
+    if (core->stage == STAGE_ADOPTING && settled(core)) { /* S3 */
+        core->stage = STAGE_OPEN;
+        core->mode = MODE_CATCHING_UP;
+        set_cause(core, SR_CAUSE_RESYNCING, "%s", "");
+        send_msg(core, new_msg(core, SR_MSG_STARTED));
+    }
+    if (core->mode == MODE_CATCHING_UP && core->completing_flush && core->flushes_left == 0) {
+        core->completing_flush = false;
+        core->rec.consistent = true;
+        core->rec.n_ancestors = core->complete_lineage.n_ancestors;
+        memcpy(core->rec.ancestors, core->complete_lineage.ancestors, sizeof core->rec.ancestors);
+        commit_record(core);
+        core->completed = true;
+    }
+    if (core->mode == MODE_CATCHING_UP && core->completed && settled(core)) {
+        core->completed = false;
+        core->mode = MODE_FOLLOWING;
+        set_cause(core, SR_CAUSE_NONE, "%s", "");
+        say(core, SR_LOG_NOTICE, "in sync with %s", core->peer_name);
+        send_msg(core, new_msg(core, SR_MSG_COMPLETED));
+    }
+}
+
+/* ---- messages -------------------------------------------------------------------------------------------------- */
+
+static void on_bye(struct sr_core *core, const struct sr_peer_msg *msg)
+{
+    enum sr_cause cause = msg->cause;
+    end_session(core, SR_CAUSE_NONE);
+    if (cause == SR_CAUSE_SHUTDOWN)
+        set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "%s is shutting down", core->peer_name);
+    else if (cause != SR_CAUSE_CONNECTING)
+        set_cause(core, cause, "%s ended the session", core->peer_name);
+}
+
+static void answered(struct sr_core *core, const struct sr_peer_msg *msg)
+{
+    uint32_t kind;
+    void *owner = sr_slots_find(&core->messages, msg->id, &kind);
+    if (!owner) {
+        fault_link(core, "%s answered an operation that is not out (%s)", core->peer_name, sr_peer_msg_name(msg->type));
+        return;
+    }
+    if (kind == MSG_REQUEST) {
+        struct request *request = owner;
+        enum piece_state state = request->state;
+        bool fetched = msg->type == SR_MSG_FETCHED;
+        bool fits = fetched == (state == PIECE_FETCHING) && (fetched || msg->type == SR_MSG_WRITTEN);
+        if (!fits || (fetched && msg->error == SR_OK && msg->payload_bytes != request->chunk_length)) {
+            fault_link(core, "%s answered with the wrong message (%s)", core->peer_name, sr_peer_msg_name(msg->type));
+            return;
+        }
+        sr_slots_give(&core->messages, msg->id);
+        request_peer_done(core, request, msg);
+        return;
+    }
+    struct copy *copy = owner;
+    bool hashed = msg->type == SR_MSG_HASHED;
+    if (hashed != (copy->state == COPY_COMPARING) || (!hashed && msg->type != SR_MSG_COPIED)) {
+        fault_link(core, "%s answered with the wrong message (%s)", core->peer_name, sr_peer_msg_name(msg->type));
+        return;
+    }
+    sr_slots_give(&core->messages, msg->id);
+    if (hashed)
+        copy_compared(core, copy, msg);
+    else
+        copy_confirmed(core, copy, msg);
+}
+
+static bool in_stage(struct sr_core *core, const struct sr_peer_msg *msg, bool fits)
+{
+    if (!fits)
+        fault_link(core, "%s sent %s out of turn", core->peer_name, sr_peer_msg_name(msg->type));
+    return fits;
+}
+
+static bool follows_open(const struct sr_core *core)
+{
+    return core->stage == STAGE_OPEN && (core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING);
+}
+
+static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
+{
+    switch (msg->type) {
+    case SR_MSG_HELLO:
+        on_hello(core, msg);
+        break;
+    case SR_MSG_BYE:
+        on_bye(core, msg);
+        break;
+    case SR_MSG_MAP:
+        if (in_stage(core, msg, core->stage == STAGE_WAIT || (core->stage == STAGE_MAP && !core->map_sent)) &&
+            core->stage == STAGE_MAP)
+            add_map(core, msg);
+        break;
+    case SR_MSG_START:
+        if (in_stage(core, msg, core->stage == STAGE_JOINING && core->map_sent))
+            on_start(core, msg);
+        break;
+    case SR_MSG_STARTED:
+        if (in_stage(core, msg, core->stage == STAGE_STARTED))
+            on_started(core);
+        break;
+    case SR_MSG_COMPLETE:
+        if (in_stage(core, msg, core->stage == STAGE_OPEN && core->mode == MODE_CATCHING_UP && !core->completing_flush))
+            on_complete(core, msg);
+        break;
+    case SR_MSG_COMPLETED:
+        if (in_stage(core, msg, leads_open(core) && core->complete_sent))
+            on_completed(core);
+        break;
+    case SR_MSG_WRITTEN:
+    case SR_MSG_COPIED:
+    case SR_MSG_HASHED:
+    case SR_MSG_FETCHED:
+        if (in_stage(core, msg, leads_open(core)))
+            answered(core, msg);
+        break;
+    case SR_MSG_WRITE:
+    case SR_MSG_COPY:
+    case SR_MSG_HASH:
+    case SR_MSG_FETCH:
+        if (in_stage(core, msg, follows_open(core)))
+            follow_msg(core, msg);
+        break;
+    default:
+        in_stage(core, msg, false);
+    }
+}
+
+void on_msg(struct sr_core *core, struct sr_peer_msg *msg)
+{
+    bool hello = msg->type == SR_MSG_HELLO;
+    bool of_this = core->stage != STAGE_NONE && msg->session == core->session;
+    if (SR_BUG(ENDED_SESSION_HEARD) && !hello && msg->session)
+        of_this = leads_open(core) || of_this;
+    if (core->link_up && (hello || of_this))
+        dispatch(core, msg);
+    sr_peer_msg_free(msg);
+}
+
+void session_pump(struct sr_core *core)
+{
+    greet(core);
+    if (core->greet_back && core->hello_sent && core->stage == STAGE_HELLO) {
+        core->greet_back = false;
+        on_greetings(core);
+    }
+    lead_pump(core);
+    follow_pump(core);
+}
