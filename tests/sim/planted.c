@@ -16,8 +16,6 @@
 #include "core/planted.h"
 #include "main.h"
 
-enum sr_planted sr_planted_bug;
-
 static const char *const names[] = {
 #define SIM_PLANTED_NAME(name) #name,
     SR_PLANTED(SIM_PLANTED_NAME)
