@@ -50,6 +50,12 @@ static struct sr_config_at place(struct parse *parse, size_t offset)
     return parse->at;
 }
 
+/* The library gives the place behind a sign like a quote: this is the sign itself. */
+static size_t step_back(const struct parse *parse, size_t offset, char sign)
+{
+    return offset > 0 && offset <= parse->length && parse->bytes[offset - 1] == sign ? offset - 1 : offset;
+}
+
 static struct sr_config_at event_place(struct parse *parse, struct fy_event *event, struct sr_config_at otherwise)
 {
     struct fy_token *token = fy_event_get_token(event);
@@ -60,13 +66,23 @@ static struct sr_config_at event_place(struct parse *parse, struct fy_event *eve
     if (mark == NULL)
         return otherwise;
     size_t offset = mark->input_pos;
-    if (event->type == FYET_SCALAR && token != NULL && offset > 0 && offset <= parse->length) {
+    if (event->type == FYET_SCALAR && token != NULL) {
         enum fy_scalar_style style = fy_token_scalar_style(token);
-        char quote = parse->bytes[offset - 1];
-        if ((style == FYSS_DOUBLE_QUOTED && quote == '"') || (style == FYSS_SINGLE_QUOTED && quote == '\''))
-            offset--;
+        if (style == FYSS_DOUBLE_QUOTED || style == FYSS_SINGLE_QUOTED)
+            offset = step_back(parse, offset, style == FYSS_DOUBLE_QUOTED ? '"' : '\'');
+    } else if (event->type == FYET_ALIAS) {
+        offset = step_back(parse, offset, '*');
     }
     return place(parse, offset);
+}
+
+/* Of an anchor or a tag. */
+static struct sr_config_at token_place(struct parse *parse, struct fy_token *token, char sign,
+                                       struct sr_config_at otherwise)
+{
+    const struct fy_mark *mark = fy_token_start_mark(token);
+
+    return mark != NULL ? place(parse, step_back(parse, mark->input_pos, sign)) : otherwise;
 }
 
 /* ---- bytes that cannot be a configuration ---- */
@@ -216,10 +232,14 @@ static enum sr_error scalar_text(struct parse *parse, struct fy_event *event, st
 /* Anchors and tags are not wanted; the value behind one is still looked at. */
 static void refuse_decorations(struct parse *parse, struct fy_event *event, struct sr_config_at at)
 {
-    if (fy_event_get_anchor_token(event) != NULL)
-        sr_config_fault_add(parse->faults, at, "anchors (&name) are not used here: expected a plain value");
-    if (fy_event_get_tag_token(event) != NULL)
-        sr_config_fault_add(parse->faults, at, "tags (!name) are not used here: expected a plain value");
+    struct fy_token *anchor = fy_event_get_anchor_token(event), *tag = fy_event_get_tag_token(event);
+
+    if (anchor != NULL)
+        sr_config_fault_add(parse->faults, token_place(parse, anchor, '&', at),
+                            "anchors (&name) are not used here: expected a plain value");
+    if (tag != NULL)
+        sr_config_fault_add(parse->faults, token_place(parse, tag, '!', at),
+                            "tags (!name) are not used here: expected a plain value");
 }
 
 static enum sr_error open_collection(struct parse *parse, struct sr_yaml_node *node)

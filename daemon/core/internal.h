@@ -232,7 +232,7 @@ struct sr_core {
     uint32_t held_left; /* re-sent writes not yet confirmed */
     bool map_sent;
     bool complete_sent, complete_pending; /* leader: the commit before COMPLETE is out */
-    bool completed;                       /* leader: COMPLETED came, base = none is out */
+    bool completed;                       /* leader: base = none is out; follower: consistent = true is */
     bool completing_flush;                /* follower: flushing for COMPLETE */
     uint32_t flushes_left;
     struct sr_record complete_lineage;

@@ -293,7 +293,7 @@ static void try_acknowledge(struct sr_core *core, struct request *request)
         fix_begin(core, request);
         return;
     }
-    if (request->local_error == SR_OK && request->host.op == SR_HOST_WRITE)
+    if (request->local_error == SR_OK)
         drop_bad(core, request->volume, (request->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
                  first_block(request->offset + request->length));
     leave(core, request, request->local_error);

@@ -41,13 +41,16 @@ bool reads_must_wait(const struct sr_core *core)
 
 /* ---- choosing ------------------------------------------------------------------------------------------------ */
 
-static struct copy *overlapping(const struct sr_core *core, const struct volume *volume, uint64_t first, uint64_t end)
+/* Of the copies under way that overlap [first, end) the one that begins first. */
+static const struct copy *overlapping(const struct sr_core *core, const struct volume *volume, uint64_t first,
+                                      uint64_t end)
 {
-    struct copy *copy;
+    const struct copy *copy, *earliest = NULL;
     TAILQ_FOREACH(copy, &core->copies, link)
-        if (copy->volume == volume && copy->first < end && first < copy->first + copy->n)
-            return copy;
-    return NULL;
+        if (copy->volume == volume && copy->first < end && first < copy->first + copy->n &&
+            (!earliest || copy->first < earliest->first))
+            earliest = copy;
+    return earliest;
 }
 
 /* The next run at or after `at` and before `end` that is not under way and can be read. */

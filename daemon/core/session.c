@@ -382,14 +382,14 @@ static void lead_pump(struct sr_core *core)
         send_start(core);
     if (core->stage == STAGE_OPENING && settled(core))
         open_leader(core);
-    if (core->stage == STAGE_OPEN && core->complete_pending && settled(core)) {
+    if (leads_open(core) && core->complete_pending && settled(core)) {
         struct sr_peer_msg *msg = new_msg(core, SR_MSG_COMPLETE);
         msg->lineage = core->rec;
         core->complete_pending = false;
         core->complete_sent = true;
         send_msg(core, msg);
     }
-    if (core->stage == STAGE_OPEN && core->completed && settled(core))
+    if (leads_open(core) && core->completed && settled(core))
         in_sync(core);
 }
 
