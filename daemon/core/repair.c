@@ -83,8 +83,8 @@ static void fix_read(struct sr_core *core, struct request *request)
 {
     bool wait;
     if (request->local_done) {
-        if (request->local_error != SR_OK) {
-            replica_failed(core, request->volume, "read", request->local_error);
+        if (request->local_error != SR_OK) { /* what the peer should get cannot be read: the blocks stay tracked */
+            go_alone(core, SR_CAUSE_ACTIVE_IO_ERROR);
             return;
         }
         struct sr_peer_msg *msg = chunk_msg(core, request, SR_MSG_WRITE);
@@ -225,6 +225,11 @@ void fetch_step(struct sr_core *core, struct request *request)
     case PIECE_REWRITING:
         if (!request->local_done)
             break;
+        if (request->local_error == SR_E_NO_SPACE) { /* stays bad; the host has its data from the peer */
+            request->chunk_offset += request->chunk_length;
+            next_chunk(core, request);
+            break;
+        }
         if (request->local_error != SR_OK) {
             replica_failed(core, request->volume, "rewrite of an unreadable block", request->local_error);
             break;
