@@ -60,8 +60,7 @@ static enum sr_error build(const char *bytes, size_t length, bool check_files, s
 
     enum sr_error error = sr_yaml_parse(bytes, length, &tree, faults);
     if (error == SR_OK) {
-        sr_config_decode(&decode, tree.root);
-        if (!decode.no_memory)
+        if (sr_config_decode(&decode, tree.root) && !decode.no_memory)
             sr_config_check(&decode, check_files);
         error = decode.no_memory ? SR_E_NO_MEMORY : faults->n > 0 || faults->more ? SR_E_INVALID : SR_OK;
     }

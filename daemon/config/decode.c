@@ -283,7 +283,7 @@ static void walk_mapping(struct sr_config_decode *decode, const char *section, c
     }
 }
 
-void sr_config_decode(struct sr_config_decode *decode, const struct sr_yaml_node *root)
+bool sr_config_decode(struct sr_config_decode *decode, const struct sr_yaml_node *root)
 {
     static const struct sr_yaml_node nothing = {.type = SR_YAML_MAPPING, .at = {1, 1}};
     struct sr_config_at top = {1, 1};
@@ -295,8 +295,12 @@ void sr_config_decode(struct sr_config_decode *decode, const struct sr_yaml_node
         bool good = sr_config_decode_scalar(decode, key, key->text, true, top, decode->config);
         SR_ASSERT(good || decode->no_memory);
     }
-    if (root != NULL && root->type != SR_YAML_EMPTY && root->type != SR_YAML_MAPPING)
+    if (root == NULL || root->type == SR_YAML_EMPTY)
+        root = &nothing;
+    if (root->type != SR_YAML_MAPPING) {
         fault_type(decode, "the file", root, "keys and values, like \"site: site-a\"");
-    else
-        walk_mapping(decode, "", root == NULL || root->type == SR_YAML_EMPTY ? &nothing : root, top, decode->config);
+        return false;
+    }
+    walk_mapping(decode, "", root, top, decode->config);
+    return true;
 }

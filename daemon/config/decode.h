@@ -15,8 +15,9 @@ struct sr_config_decode {
     struct sr_config_at pool_name_at[SR_CONFIG_POOLS_MAX], pool_directory_at[SR_CONFIG_POOLS_MAX];
 };
 
-/* Fills the defaults in, then what the file says.  root may be NULL. */
-void sr_config_decode(struct sr_config_decode *decode, const struct sr_yaml_node *root);
+/* Fills the defaults in, then what the file says.  root may be NULL.  False: that is no configuration at all (a fault
+ * was added), so there is nothing to check further. */
+bool sr_config_decode(struct sr_config_decode *decode, const struct sr_yaml_node *root);
 
 /* Where the value of a key stood, by its path. */
 struct sr_config_at sr_config_decode_at(const struct sr_config_decode *decode, const char *path);

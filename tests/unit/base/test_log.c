@@ -21,14 +21,14 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Reads until `needle` was seen (true) or nothing came for 10 s; appends to text. */
-static bool read_until(int fd, char *text, size_t bytes, const char *needle)
+/* Reads until `needle` was seen (true) or nothing came for that long; appends to text. */
+static bool read_for(int fd, char *text, size_t bytes, const char *needle, int idle_ms)
 {
     size_t n = strlen(text);
 
     while (strstr(text, needle) == NULL) {
         struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-        if (n + 1 >= bytes || poll(&poll_fd, 1, 10000) != 1)
+        if (n + 1 >= bytes || poll(&poll_fd, 1, idle_ms) != 1)
             return false;
         ssize_t got = read(fd, text + n, bytes - 1 - n);
         if (got <= 0)
@@ -37,6 +37,11 @@ static bool read_until(int fd, char *text, size_t bytes, const char *needle)
         text[n] = '\0';
     }
     return true;
+}
+
+static bool read_until(int fd, char *text, size_t bytes, const char *needle)
+{
+    return read_for(fd, text, bytes, needle, 10000);
 }
 
 /* All lines that the log itself says were dropped. */
@@ -110,7 +115,7 @@ static void a_blocked_sink_costs_lines_and_tells_how_many(void **state)
     assert_true(read_until(fds[0], text, sizeof(text), "log lines were dropped"));
     do /* until the ring has room for it */
         sr_log(SR_LOG_INFO, "the sink works again");
-    while (!read_until(fds[0], text, sizeof(text), "<6>the sink works again\n"));
+    while (!read_for(fds[0], text, sizeof(text), "<6>the sink works again\n", 200));
     sr_log_close(5000);
     close(fds[1]);
     read_until(fds[0], text, sizeof(text), "no such text: read to the end");
