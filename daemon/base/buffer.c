@@ -30,6 +30,8 @@
 #define CACHE_ENABLED 1
 #endif
 
+#define BUF_MAX_BYTES SR_GIB /* no payload comes near; a wrong length must not reach the allocator */
+
 #define CACHE_BYTES (2 * SR_MIB) /* the most that the cache of one size holds ... */
 #define CACHE_MIN 4              /* ... or that many buffers */
 
@@ -106,9 +108,9 @@ struct sr_buf *sr_buf_alloc(struct sr_budget *budget, size_t bytes)
     size_t capacity;
 
     SR_ASSERT(bytes > 0);
-    if (!sr_add_size(bytes, SR_BUF_ALIGN - 1, &capacity))
+    if (bytes > BUF_MAX_BYTES)
         return NULL;
-    capacity &= ~(size_t)(SR_BUF_ALIGN - 1);
+    capacity = (bytes + SR_BUF_ALIGN - 1) & ~(size_t)(SR_BUF_ALIGN - 1);
     if (!charge(budget, capacity))
         return NULL;
 

@@ -31,7 +31,7 @@ struct sr_buf {
 };
 
 /* A buffer of at least `bytes` (> 0) with one reference, length = bytes, contents undefined; NULL when over
- * budget or out of memory.  budget may be NULL (not charged). */
+ * budget, out of memory or over 1 GiB.  budget may be NULL (not charged). */
 struct sr_buf *sr_buf_alloc(struct sr_budget *budget, size_t bytes);
 
 struct sr_buf *sr_buf_ref(struct sr_buf *buf); /* returns buf; NULL stays NULL */

@@ -21,7 +21,7 @@ static void every_error_has_its_name_and_text(void **state)
 #define CHECK(code, wire, text)                                                                                      \
     do {                                                                                                             \
         char name[64];                                                                                               \
-        const char *from = strcmp(#code, "SR_OK") == 0 ? "OK" : #code + strlen("SR_E_");                            \
+        const char *from = strcmp(#code, "SR_OK") == 0 ? "OK" : &#code[strlen("SR_E_")];                           \
         size_t i = 0;                                                                                                \
         for (; from[i] != '\0'; i++)                                                                                 \
             name[i] = from[i] == '_' ? '-' : (char)(from[i] + 32);                                                   \
