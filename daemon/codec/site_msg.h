@@ -61,7 +61,8 @@ enum sr_volume_verb {
     SR_VOLUME_PREPARE_CREATE = 1,
     SR_VOLUME_COMMIT_CREATE = 2,
     SR_VOLUME_ABORT_CREATE = 3,
-    SR_VOLUME_DELETE = 4
+    SR_VOLUME_DELETE = 4,
+    SR_VOLUME_CHECK_DELETE = 5 /* would DELETE be refused now? changes nothing */
 };
 
 /* VOLUME_REQUEST and VOLUME_REPLY.  Which fields a verb uses is the owner's business, but uuid, verb are always
