@@ -224,33 +224,51 @@ static enum sr_error find_env(struct opening *opening)
     return first_start(opening);
 }
 
-/* Opens the environment and makes the start durable (O4), with space from the reserve if there is no other. */
+/* True if there is a little more room now. */
+static bool use_reserve(struct sr_meta *meta)
+{
+    if (!sr_meta_reserve_release(meta->state_dir))
+        return false;
+    snprintf(meta->notice, sizeof(meta->notice),
+             "%.300s: the file system of the state folder is full; part of the reserve was used to start: make room "
+             "now, or delete volumes",
+             meta->state_dir);
+    return true;
+}
+
+static enum sr_error try_boot(struct sr_meta *meta, struct opening *opening)
+{
+    meta->site = opening->site;
+    meta->site.boot++;
+    enum sr_error error =
+        sr_meta_env_open(&meta->env, opening->env_dir, opening->map_bytes, opening->text, opening->text_bytes);
+    if (error != SR_OK)
+        return error;
+    error = put_site(&meta->env, &meta->site);
+    if (error != SR_OK) {
+        snprintf(opening->text, opening->text_bytes, "%s: cannot record this start: %s", opening->env_dir,
+                 sr_error_text(error));
+        sr_meta_env_close(&meta->env);
+    }
+    return error;
+}
+
+/* Opens the environment and makes the start durable (O4), with space from the reserve if there is no other.  On
+ * a full file system a slice is given back in any case: the start itself may find room in free pages, but
+ * whoever came to delete something needs more. */
 static enum sr_error open_and_boot(struct sr_meta *meta, struct opening *opening)
 {
-    for (;;) {
-        meta->site = opening->site;
-        meta->site.boot++;
-        enum sr_error error = sr_meta_env_open(&meta->env, opening->env_dir, opening->map_bytes, opening->text,
-                                               opening->text_bytes);
-        if (error == SR_OK) {
-            error = put_site(&meta->env, &meta->site);
-            if (error == SR_OK)
-                return SR_OK;
-            snprintf(opening->text, opening->text_bytes, "%s: cannot record this start: %s", opening->env_dir,
-                     sr_error_text(error));
-            sr_meta_env_close(&meta->env);
-        }
-        if (error != SR_E_NO_SPACE)
-            return error;
-        if (!sr_meta_reserve_release(opening->state_dir)) {
-            snprintf(opening->text, opening->text_bytes,
-                     "%s: the file system of the state folder is full, this start cannot be recorded", opening->state_dir);
-            return error;
-        }
-        snprintf(meta->notice, sizeof(meta->notice),
-                 "%.300s: the file system of the state folder is full; part of the reserve was used to start: "
-                 "make room now, or delete volumes", opening->state_dir);
-    }
+    enum sr_error error;
+
+    if (sr_meta_reserve_needed(meta->state_dir))
+        (void)use_reserve(meta);
+    do
+        error = try_boot(meta, opening);
+    while (error == SR_E_NO_SPACE && use_reserve(meta));
+    if (error == SR_E_NO_SPACE)
+        snprintf(opening->text, opening->text_bytes,
+                 "%s: the file system of the state folder is full, this start cannot be recorded", opening->state_dir);
+    return error;
 }
 
 /* ---- life ------------------------------------------------------------------------------------------ */

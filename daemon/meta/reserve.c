@@ -23,6 +23,12 @@ static int open_reserve(const char *state_dir, int flags)
     return open(path, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
+bool sr_meta_reserve_needed(const char *state_dir)
+{
+    struct statvfs fs;
+    return statvfs(state_dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < SR_META_RESERVE_SLICE_BYTES;
+}
+
 bool sr_meta_reserve_release(const char *state_dir)
 {
     struct stat st;
