@@ -30,6 +30,11 @@ static void percentiles_are_close_and_not_too_low(void **state)
     (void)state;
     sr_histogram_reset(&histogram);
     assert_int_equal(sr_histogram_percentile(&histogram, 500), 0);
+    for (uint64_t i = 1; i <= 3; i++)
+        sr_histogram_add(&histogram, i);
+    assert_int_equal(sr_histogram_percentile(&histogram, 500), 2); /* one of three is not half of them */
+    assert_int_equal(sr_histogram_percentile(&histogram, 667), 3);
+    sr_histogram_reset(&histogram);
     for (uint64_t i = 1; i <= 100000; i++)
         sr_histogram_add(&histogram, i);
     for (unsigned permille = 1; permille <= 1000; permille++) {
