@@ -33,7 +33,7 @@
 #define BUF_MAX_BYTES SR_GIB /* no payload comes near; a wrong length must not reach the allocator */
 
 #define CACHE_BYTES (2 * SR_MIB) /* the most that the cache of one size holds ... */
-#define CACHE_MIN 4              /* ... or that many buffers */
+#define CACHE_MIN   4            /* ... or that many buffers */
 
 static const size_t class_bytes[] = {4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20};
 #define N_CLASSES (sizeof(class_bytes) / sizeof(class_bytes[0]))

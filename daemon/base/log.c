@@ -5,7 +5,8 @@
  * Invariants
  *   1. No caller waits for the sink: they hold the lock to copy one line and for nothing else.  The writer holds
  *      it to copy one line out, never across a system call that can wait.
- *   2. A line that does not reach the sink is counted in `dropped`; the writer tells the count once a line got through.
+ *   2. A line that does not reach the sink is counted in `dropped`; the writer tells the count once a line got
+ * through.
  *   3. The writer blocks every signal, so a broken pipe is an error code here and no SIGPIPE.
  *   4. The descriptor is the log's own duplicate.
  *
@@ -28,9 +29,9 @@
 #include "base/assert.h"
 #include "base/log_internal.h"
 
-#define RING_BYTES (256 * 1024)
+#define RING_BYTES       (256 * 1024)
 #define NOTE_INTERVAL_MS 1000 /* while lines go on being dropped, tell so once in that time */
-#define CLOSE_GRACE_MS 200    /* for the writer to notice the deadline; past it, it is left behind */
+#define CLOSE_GRACE_MS   200  /* for the writer to notice the deadline; past it, it is left behind */
 
 enum state { STATE_OFF, STATE_ON, STATE_CLOSING, STATE_LEFT_BEHIND };
 

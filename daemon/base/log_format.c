@@ -78,8 +78,8 @@ static void put(struct out *out, const char *bytes, size_t n)
 
 static void put_escaped(struct out *out, enum sr_log_format format, unsigned char c, bool valid)
 {
-    static const char *const json_short[] = {['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n",
-                                             ['\f'] = "\\f", ['\r'] = "\\r"};
+    static const char *const json_short[] = {
+        ['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n", ['\f'] = "\\f", ['\r'] = "\\r"};
     char escape[8];
 
     if (format == SR_LOG_TEXT)

@@ -14,8 +14,8 @@ struct unit {
 };
 
 static const struct unit size_units[] = {
-    {"", 1},         {"B", 1},         {"K", SR_KIB},   {"KiB", SR_KIB}, {"M", SR_MIB}, {"MiB", SR_MIB},
-    {"G", SR_GIB},   {"GiB", SR_GIB},  {"T", SR_TIB},   {"TiB", SR_TIB}, {NULL, 0},
+    {"", 1},       {"B", 1},        {"K", SR_KIB}, {"KiB", SR_KIB}, {"M", SR_MIB}, {"MiB", SR_MIB},
+    {"G", SR_GIB}, {"GiB", SR_GIB}, {"T", SR_TIB}, {"TiB", SR_TIB}, {NULL, 0},
 };
 
 static const struct unit duration_units[] = {

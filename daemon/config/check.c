@@ -131,9 +131,10 @@ static void check_addresses(struct sr_config_decode *decode)
         }
         if (i < n_peer && given(peer_at) && !sr_config_address_is_any(bound[i].address) &&
             sr_config_address_clash(bound[i].address, &config->peer_address))
-            sr_config_fault_add(decode->faults, peer_at,
-                                "peer.address: %s is where this site itself listens: expected the address of the peer",
-                                config->peer_address.text);
+            sr_config_fault_add(
+                decode->faults, peer_at,
+                "peer.address: %s is where this site itself listens: expected the address of the peer",
+                config->peer_address.text);
     }
 }
 

@@ -46,9 +46,8 @@ static const char *type_name(const struct sr_yaml_node *node)
 /* "null" and "~" are how YAML writes nothing. */
 static bool is_empty(const struct sr_yaml_node *node)
 {
-    return node->type == SR_YAML_EMPTY ||
-           (node->type == SR_YAML_SCALAR && node->plain &&
-            (strcmp(node->text, "null") == 0 || strcmp(node->text, "~") == 0));
+    return node->type == SR_YAML_EMPTY || (node->type == SR_YAML_SCALAR && node->plain &&
+                                           (strcmp(node->text, "null") == 0 || strcmp(node->text, "~") == 0));
 }
 
 static void fault_type(struct sr_config_decode *decode, const char *path, const struct sr_yaml_node *node,
@@ -246,7 +245,8 @@ static void fault_unknown(struct sr_config_decode *decode, const char *section, 
 
     sr_config_key_suggest(section, name->text, hint, sizeof(hint));
     if (section[0] == '\0')
-        sr_config_fault_add(decode->faults, name->at, "unknown key %s: %s", sr_config_quote(name->text, quoted), hint);
+        sr_config_fault_add(decode->faults, name->at, "unknown key %s: %s", sr_config_quote(name->text, quoted),
+                            hint);
     else
         sr_config_fault_add(decode->faults, name->at, "%s: unknown key %s: %s", section,
                             sr_config_quote(name->text, quoted), hint);
@@ -268,8 +268,8 @@ static void walk_mapping(struct sr_config_decode *decode, const char *section, c
         }
         int *line = &seen_line[index_of(key)];
         if (*line != 0) {
-            sr_config_fault_add(decode->faults, name->at, "%s: given twice, first in line %d: expected once", key->path,
-                                *line);
+            sr_config_fault_add(decode->faults, name->at, "%s: given twice, first in line %d: expected once",
+                                key->path, *line);
             continue;
         }
         *line = name->at.line;

@@ -1,4 +1,5 @@
-/* decode_value.c - one value of the file: text to number, name, path ... with a message that says what was expected. */
+/* decode_value.c - one value of the file: text to number, name, path ... with a message that says what was expected.
+ */
 #include "config/decode.h"
 
 #include <inttypes.h>
@@ -260,8 +261,7 @@ _Static_assert(sizeof(enum sr_log_level) == sizeof(int) && sizeof(enum sr_log_fo
 bool sr_config_decode_scalar(struct sr_config_decode *decode, const struct sr_config_key *key, const char *text,
                              bool plain, struct sr_config_at at, void *base)
 {
-    struct value value = {
-        .decode = decode, .key = key, .text = text, .at = at, .field = (char *)base + key->offset};
+    struct value value = {.decode = decode, .key = key, .text = text, .at = at, .field = (char *)base + key->offset};
 
     switch (key->kind) {
     case SR_KIND_NAME:

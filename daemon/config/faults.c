@@ -74,7 +74,8 @@ void sr_config_faults_print(const struct sr_config_faults *faults, FILE *stream)
     for (size_t i = 0; i < faults->n; i++)
         fprintf(stream, "%s\n", sr_config_fault_format(faults, i, line, sizeof(line)));
     if (faults->more)
-        fprintf(stream, "%s: there are more faults than shown\n", faults->file != NULL ? faults->file : "configuration");
+        fprintf(stream, "%s: there are more faults than shown\n",
+                faults->file != NULL ? faults->file : "configuration");
 }
 
 const char *sr_config_quote(const char *text, char out[SR_CONFIG_QUOTE_BYTES])

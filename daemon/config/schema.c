@@ -10,12 +10,12 @@
 #include "base/assert.h"
 #include "base/units.h"
 
-#define AT(field) offsetof(struct sr_config, field)
+#define AT(field)      offsetof(struct sr_config, field)
 #define POOL_AT(field) offsetof(struct sr_config_pool, field)
-#define REQUIRED SR_KEY_REQUIRED
-#define LIVE SR_KEY_LIVE
-#define SECONDS UINT64_C(1000)
-#define MINUTES (60 * SECONDS)
+#define REQUIRED       SR_KEY_REQUIRED
+#define LIVE           SR_KEY_LIVE
+#define SECONDS        UINT64_C(1000)
+#define MINUTES        (60 * SECONDS)
 
 /* clang-format off */
 const struct sr_config_key sr_config_keys[] = {
@@ -70,8 +70,7 @@ const struct sr_config_key sr_config_keys[] = {
 /* clang-format on */
 
 const size_t sr_config_n_keys = sizeof(sr_config_keys) / sizeof(sr_config_keys[0]);
-_Static_assert(sizeof(sr_config_keys) / sizeof(sr_config_keys[0]) <= SR_CONFIG_KEYS_MAX,
-               "a diff holds every key");
+_Static_assert(sizeof(sr_config_keys) / sizeof(sr_config_keys[0]) <= SR_CONFIG_KEYS_MAX, "a diff holds every key");
 
 static const struct sr_config_word level_words[] = {
     {"error", SR_LOG_ERROR}, {"warning", SR_LOG_WARNING}, {"notice", SR_LOG_NOTICE},

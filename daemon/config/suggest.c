@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define NAME_MAX_BYTES 40 /* longer names are no typing slip of a key */
-#define DISTANCE_MAX 2
+#define DISTANCE_MAX   2
 
 static unsigned min3(unsigned a, unsigned b, unsigned c)
 {

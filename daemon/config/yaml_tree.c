@@ -100,11 +100,11 @@ static bool utf8_continues(const unsigned char *at, size_t left, size_t n)
 /* Bytes of the character at `at`, 0 if it is not UTF-8. */
 static size_t utf8_length(const unsigned char *at, size_t left)
 {
-    size_t n = at[0] < 0x80                       ? 1
+    size_t n = at[0] < 0x80                     ? 1
                : at[0] >= 0xc2 && at[0] <= 0xdf ? 2
                : at[0] >= 0xe0 && at[0] <= 0xef ? 3
                : at[0] >= 0xf0 && at[0] <= 0xf4 ? 4
-                                                  : 0;
+                                                : 0;
 
     if (n == 0 || !utf8_continues(at, left, n))
         return 0;

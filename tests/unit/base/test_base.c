@@ -21,13 +21,13 @@ static void every_error_has_its_name_and_text(void **state)
 #define CHECK(code, wire, text)                                                                                      \
     do {                                                                                                             \
         char name[64];                                                                                               \
-        const char *from = strcmp(#code, "SR_OK") == 0 ? "OK" : &#code[strlen("SR_E_")];                           \
+        const char *from = strcmp(#code, "SR_OK") == 0 ? "OK" : &#code[strlen("SR_E_")];                             \
         size_t i = 0;                                                                                                \
         for (; from[i] != '\0'; i++)                                                                                 \
             name[i] = from[i] == '_' ? '-' : (char)(from[i] + 32);                                                   \
         name[i] = '\0';                                                                                              \
-        assert_string_equal(sr_error_name(code), name);                                                             \
-        assert_string_equal(sr_error_text(code), text);                                                             \
+        assert_string_equal(sr_error_name(code), name);                                                              \
+        assert_string_equal(sr_error_text(code), text);                                                              \
         assert_int_equal(sr_error_from_wire(wire), code);                                                            \
     } while (0);
     SR_ERRORS(CHECK)
@@ -180,16 +180,11 @@ static void a_failed_assertion_aborts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_error_has_its_name_and_text),
-        cmocka_unit_test(unknown_wire_numbers_read_as_unknown),
-        cmocka_unit_test(errno_values_map_to_codes),
-        cmocka_unit_test(uuid_text_round_trips),
-        cmocka_unit_test(uuid_refuses_everything_else),
-        cmocka_unit_test(fresh_uuids_are_version_4_and_differ),
-        cmocka_unit_test(arithmetic_notices_overflow),
-        cmocka_unit_test(ranges_never_wrap),
-        cmocka_unit_test(one_set_byte_anywhere_is_not_zero),
-        cmocka_unit_test(a_failed_assertion_aborts),
+        cmocka_unit_test(every_error_has_its_name_and_text), cmocka_unit_test(unknown_wire_numbers_read_as_unknown),
+        cmocka_unit_test(errno_values_map_to_codes),         cmocka_unit_test(uuid_text_round_trips),
+        cmocka_unit_test(uuid_refuses_everything_else),      cmocka_unit_test(fresh_uuids_are_version_4_and_differ),
+        cmocka_unit_test(arithmetic_notices_overflow),       cmocka_unit_test(ranges_never_wrap),
+        cmocka_unit_test(one_set_byte_anywhere_is_not_zero), cmocka_unit_test(a_failed_assertion_aborts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,8 +98,10 @@ static void a_cached_buffer_comes_back_clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buffers_are_aligned_and_writable), cmocka_unit_test(the_budget_is_never_exceeded),
-        cmocka_unit_test(impossible_sizes_fail),            cmocka_unit_test(the_last_reference_frees),
+        cmocka_unit_test(buffers_are_aligned_and_writable),
+        cmocka_unit_test(the_budget_is_never_exceeded),
+        cmocka_unit_test(impossible_sizes_fail),
+        cmocka_unit_test(the_last_reference_frees),
         cmocka_unit_test(a_cached_buffer_comes_back_clean),
     };
 

@@ -23,7 +23,8 @@ static void good_names_pass(void **state)
 
 static void names_that_are_unsafe_as_files_are_refused(void **state)
 {
-    static const char *const bad[] = {"", ".", "..", ".x", "-x", "a/b", "a b", "a\n", "\xc3\xa4", "a:b", "a%", "a\x7f"};
+    static const char *const bad[] = {"",    ".",   "..",       ".x",  "-x", "a/b",
+                                      "a b", "a\n", "\xc3\xa4", "a:b", "a%", "a\x7f"};
     char too_long[SR_NAME_MAX_BYTES + 2];
     const char *why;
 
@@ -70,11 +71,24 @@ static void bad_sizes_say_what_was_expected(void **state)
     static const struct {
         const char *text, *why;
     } bad[] = {
-        {"", "not a size"},       {"GiB", "not a size"},      {" 1", "not a size"},        {"0x10", "unknown unit"},
-        {"-1", "sign"},           {"+1", "sign"},             {"1.5GiB", "whole number"},  {"1,5G", "whole number"},
-        {"1KB", "decimal units"}, {"1gb", "decimal units"},   {"1P", "unknown unit"},      {"1 ", "unknown unit"},
-        {"1  K", "unknown unit"}, {"1KiBx", "unknown unit"},  {"1 K ", "unknown unit"},    {"1e3", "unknown unit"},
-        {"16777216T", "64 bits"}, {"18446744073709551616", "64 bits"},
+        {"", "not a size"},
+        {"GiB", "not a size"},
+        {" 1", "not a size"},
+        {"0x10", "unknown unit"},
+        {"-1", "sign"},
+        {"+1", "sign"},
+        {"1.5GiB", "whole number"},
+        {"1,5G", "whole number"},
+        {"1KB", "decimal units"},
+        {"1gb", "decimal units"},
+        {"1P", "unknown unit"},
+        {"1 ", "unknown unit"},
+        {"1  K", "unknown unit"},
+        {"1KiBx", "unknown unit"},
+        {"1 K ", "unknown unit"},
+        {"1e3", "unknown unit"},
+        {"16777216T", "64 bits"},
+        {"18446744073709551616", "64 bits"},
     };
     uint64_t bytes = 77;
     const char *why;

@@ -37,10 +37,37 @@ static void good_addresses_come_apart(void **state)
 static void bad_addresses_are_explained(void **state)
 {
     static const char *const bad[] = {
-        "",          ":",          ":1",         "host",      "host:",        "host:0",       "host:65536", "host:1x",
-        "host:-1",   "::1:7700",   "[::1]",      "[::1:7700", "[::1]7700",    "[]:1",         "[1.2.3.4]:1", "[::g]:1",
-        "256.1.1.1:1", "1.2.3:1",  "ho st:1",    "ho/st:1",   "a..b:1",       ".a:1",         "-a:1",       "unix:",
-        "unix:x",    "unix:/a/../b", "[::1%]:1", "*:1",       "host: 1",      "http://x:1",   "\xc3\xa4:1",
+        "",
+        ":",
+        ":1",
+        "host",
+        "host:",
+        "host:0",
+        "host:65536",
+        "host:1x",
+        "host:-1",
+        "::1:7700",
+        "[::1]",
+        "[::1:7700",
+        "[::1]7700",
+        "[]:1",
+        "[1.2.3.4]:1",
+        "[::g]:1",
+        "256.1.1.1:1",
+        "1.2.3:1",
+        "ho st:1",
+        "ho/st:1",
+        "a..b:1",
+        ".a:1",
+        "-a:1",
+        "unix:",
+        "unix:x",
+        "unix:/a/../b",
+        "[::1%]:1",
+        "*:1",
+        "host: 1",
+        "http://x:1",
+        "\xc3\xa4:1",
     };
     struct sr_config_address address;
     char text[400];
@@ -69,8 +96,8 @@ static void bad_addresses_are_explained(void **state)
 
 static void paths_are_cleaned(void **state)
 {
-    static const char *const pairs[][2] = {{"/", "/"}, {"//", "/"}, {"/a/", "/a"}, {"//a///b/./c/.", "/a/b/c"},
-                                           {"/.a/..b", "/.a/..b"}};
+    static const char *const pairs[][2] = {
+        {"/", "/"}, {"//", "/"}, {"/a/", "/a"}, {"//a///b/./c/.", "/a/b/c"}, {"/.a/..b", "/.a/..b"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {

@@ -60,11 +60,13 @@ static void an_empty_file_misses_everything(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++)
-        EXPECT(i == 0 ? "" : i == 1 ? "\n\n" : "# nothing\n", {"1:1", "site: the key is missing"},
-               {"1:1", "group: the key is missing"}, {"1:1", "peer: the key is missing"},
-               {"1:1", "listen: the key is missing"}, {"1:1", "pools: the key is missing"},
-               {"1:1", "nbd: the key is missing"}, {"1:1", "state: the key is missing"},
-               {"1:1", "tls: the key is missing"});
+        EXPECT(i == 0   ? ""
+               : i == 1 ? "\n\n"
+                        : "# nothing\n",
+               {"1:1", "site: the key is missing"}, {"1:1", "group: the key is missing"},
+               {"1:1", "peer: the key is missing"}, {"1:1", "listen: the key is missing"},
+               {"1:1", "pools: the key is missing"}, {"1:1", "nbd: the key is missing"},
+               {"1:1", "state: the key is missing"}, {"1:1", "tls: the key is missing"});
 }
 
 static void unknown_keys_get_a_suggestion(void **state)
@@ -159,7 +161,8 @@ static void one_port_serves_one_purpose(void **state)
     EXPECT(HEAD "listen: 10.0.0.1:7700\nnbd: {listen: 0.0.0.0:7700}\n" TAIL, {"5:15", "in use already by listen"});
     EXPECT(HEAD "listen: '[::]:7700'\nnbd: {listen: 10.0.0.1:7700}\n" TAIL, {"5:15", "in use already by listen"});
     EXPECT(HEAD "listen: '[::1]:77'\nnbd: {listen: '[0:0::1]:77'}\n" TAIL, {"5:15", "in use already by listen"});
-    EXPECT(HEAD "listen: 10.0.0.2:7700\nnbd: {listen: 10.0.0.1:1}\n" TAIL, {"3:31", "where this site itself listens"});
+    EXPECT(HEAD "listen: 10.0.0.2:7700\nnbd: {listen: 10.0.0.1:1}\n" TAIL,
+           {"3:31", "where this site itself listens"});
     EXPECT(HEAD "listen: a:1\nnbd: {listen: 'unix:/run//x'}\ncontrol: {socket: /run/x}\n" TAIL,
            {"5:15", "in use already by control.socket (/run/x, line 6): expected another path"});
     sr_config_free(parse_good(HEAD "listen: 10.0.0.1:7700\nnbd: {listen: ['10.0.0.3:7700', '[::1]:7700']}\n" TAIL));
@@ -220,7 +223,9 @@ static void not_yaml_at_all(void **state)
     EXPECT("listen: [::1]:70\n", {"1:14", "write an IPv6 address in quotes"});
     EXPECT("site: a\nx\xff: b\n", {"2:2", "byte 0xff is not UTF-8"});
     EXPECT("site: \xc3\xa4\xed\xa0\x80\n", {"1:8", "byte 0xed is not UTF-8"});
-    EXPECT("site: \x7f""ELF\n", {"1:7", "control character 0x7f"});
+    EXPECT("site: \x7f"
+           "ELF\n",
+           {"1:7", "control character 0x7f"});
     expect("site: a\0b", 9, (const struct expected[]){{"1:8", "control character 0x00"}, {NULL, NULL}});
     EXPECT("site: a\n---\nsite: b\n", {"2:1", "second document"});
 }
