@@ -1,0 +1,687 @@
+/* conn.c - one connection of the peer link: greeting, frames, heartbeat, end.
+ *
+ *     CONNECTING --> TLS --> HELLO --> WAITING --> UP
+ *                                  (any) --> DEAD
+ *
+ * HELLO: each end sends its greeting at once and reads the other's.  WAITING: the greeting was good; the
+ * acknowledgement is sent when all work of the previous connection is done, and awaited.  Heartbeats run from here on,
+ * so a peer that drains for long is not taken for dead.
+ *
+ * Invariants
+ *  1. Before the greeting was accepted only HELLO and REFUSED are taken, with a small header and no payload: a
+ *     stranger costs a few kilobytes.
+ *  2. A payload is allocated only when its frame's header is known to be good; without room we stop reading.
+ *  3. While we do not read (paused, or without room) the other end is not taken for silent.
+ *  4. A connection ends once, through conn_close, and its memory stays until the loop has closed its timer.
+ *
+ * Nothing here is durable.
+ */
+#include "link/link_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+#define PINGS_QUEUED_MAX 2
+#define PONGS_QUEUED_MAX 16
+#define PUMP_FRAMES_MAX 256 /* read in one go before others have their turn */
+#define RTT_MAX_NS (UINT64_C(600) * 1000000000)
+
+static void on_timer(uv_timer_t *timer);
+static void on_readable(void *arg);
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct conn *conn = handle->data;
+    struct sr_link *link = conn->link;
+    struct conn **at = &link->conns;
+
+    while (*at != conn)
+        at = &(*at)->next;
+    *at = conn->next;
+    free(conn);
+    link_release(link);
+}
+
+static void forget_received(struct conn *conn)
+{
+    sr_frame_free(&conn->frame);
+    sr_buf_unref(conn->payload);
+    conn->payload = NULL;
+    if (conn->header != conn->header_inline)
+        free(conn->header);
+    conn->header = conn->header_inline;
+    conn->phase = RX_FIXED;
+    conn->have_bytes = 0;
+}
+
+void conn_close(struct conn *conn, bool flushed)
+{
+    struct sr_link *link = conn->link;
+
+    SR_ASSERT(conn->state != CONN_DEAD);
+    if (conn->state < CONN_WAITING && !conn->dialled)
+        link->unauthenticated--;
+    conn->state = CONN_DEAD;
+    if (link->current == conn)
+        link->current = NULL;
+    if (link->waiting == conn)
+        link->waiting = NULL;
+    if (link->dialling == conn)
+        link->dialling = NULL;
+    link->bytes_in += sr_stream_bytes_in(conn->stream);
+    link->bytes_out += sr_stream_bytes_out(conn->stream);
+    if (flushed)
+        sr_stream_close_flushed(conn->stream, CONN_GOODBYE_MS);
+    else
+        sr_stream_close(conn->stream);
+    conn->stream = NULL;
+    forget_received(conn);
+    uv_close((uv_handle_t *)&conn->timer, on_timer_closed);
+}
+
+void conn_end(struct conn *conn, enum sr_error refuse, enum sr_link_cause cause, bool quiet, const char *format, ...)
+{
+    char text[SR_LINK_TEXT_BYTES];
+    va_list args;
+
+    if (conn->state == CONN_DEAD)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (refuse != SR_OK && conn->state >= CONN_HELLO) {
+        struct sr_site_msg msg = {.type = SR_SITE_REFUSED};
+
+        msg.refused.code = refuse;
+        snprintf(msg.refused.text, sizeof msg.refused.text, "%.*s", SR_SITE_TEXT_BYTES - 1, text);
+        conn_send_site(conn, &msg);
+    }
+    link_ended(conn->link, conn, cause, text, quiet);
+}
+
+/* ---- sending ------------------------------------------------------------------------------------------ */
+
+bool conn_send_site(struct conn *conn, const struct sr_site_msg *msg)
+{
+    uint8_t out[SR_FRAME_FIXED_BYTES + SR_FRAME_HEADER_MAX_BYTES];
+    bool beat = msg->type == SR_SITE_PING || msg->type == SR_SITE_PONG;
+    bool greets = msg->type == SR_SITE_HELLO || msg->type == SR_SITE_HELLO_ACK || msg->type == SR_SITE_REFUSED;
+    size_t bytes = sr_frame_encode_site(out, sizeof out, greets ? SR_WIRE_VERSION_HELLO : conn->peer.version, msg);
+
+    if (bytes == 0)
+        return false;
+    return beat ? sr_stream_queue_urgent(conn->stream, out, bytes)
+                : sr_stream_queue(conn->stream, out, bytes, NULL, 0, 0);
+}
+
+static void send_hello(struct conn *conn)
+{
+    const struct sr_link_config *config = &conn->link->config;
+    struct sr_site_msg msg = {.type = SR_SITE_HELLO};
+
+    msg.hello.version_min = config->version_min;
+    msg.hello.version_max = config->version_max;
+    msg.hello.features = config->features;
+    msg.hello.site = config->site;
+    msg.hello.group = config->group;
+    snprintf(msg.hello.site_name, sizeof msg.hello.site_name, "%s", config->site_name);
+    msg.hello.boot = config->boot;
+    msg.hello.connection = conn->number;
+    snprintf(msg.hello.software, sizeof msg.hello.software, "syncrep " SYNCREP_VERSION);
+    if (!conn_send_site(conn, &msg))
+        conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, false, "the greeting could not be sent");
+}
+
+void conn_try_ack(struct conn *conn)
+{
+    struct sr_site_msg msg = {.type = SR_SITE_HELLO_ACK};
+
+    if (conn->state != CONN_WAITING || conn->link->undrained)
+        return;
+    if (!conn->ack_sent) {
+        msg.ack.version = conn->peer.version;
+        msg.ack.features = conn->peer.features;
+        if (!conn_send_site(conn, &msg)) {
+            conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, false, "the greeting could not be acknowledged");
+            return;
+        }
+        conn->ack_sent = true;
+    }
+    if (conn->ack_received) {
+        conn->state = CONN_UP;
+        link_up(conn->link, conn);
+    }
+}
+
+/* ---- the greeting ------------------------------------------------------------------------------------- */
+
+/* Is this the peer, and can we talk to it?  False: refused. */
+static bool check_hello(struct conn *conn, const struct sr_site_hello *hello)
+{
+    const struct sr_link *link = conn->link;
+    const struct sr_link_config *config = &link->config;
+    char mine[SR_UUID_TEXT_BYTES], theirs[SR_UUID_TEXT_BYTES], text[SR_SITE_TEXT_BYTES] = "";
+
+    if (!sr_uuid_equal(&hello->group, &config->group)) {
+        conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false, "group %s of site \"%s\" is not group %s of site \"%s\"",
+                 sr_uuid_format(&hello->group, theirs), hello->site_name, sr_uuid_format(&config->group, mine),
+                 config->site_name);
+        return false;
+    }
+    if (sr_uuid_equal(&hello->site, &config->site)) {
+        conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false,
+                 "both ends are site %s: the peer address leads back here, or the state folder was copied",
+                 sr_uuid_format(&config->site, mine));
+        return false;
+    }
+    if (strcmp(hello->site_name, config->peer_name) != 0) {
+        conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false, "site \"%s\" called, but the peer of site \"%s\" is \"%s\"",
+                 hello->site_name, config->site_name, config->peer_name);
+        return false;
+    }
+    if (hello->version_max < config->version_min || hello->version_min > config->version_max) {
+        conn_end(conn, SR_E_VERSION, SR_LINK_FAULTY, false,
+                 "no common protocol version: site \"%s\" (%s) speaks %u to %u, site \"%s\" (syncrep %s) %u to %u",
+                 hello->site_name, hello->software, hello->version_min, hello->version_max, config->site_name,
+                 SYNCREP_VERSION, config->version_min, config->version_max);
+        return false;
+    }
+    if (!sr_uuid_is_none(&config->peer) && !sr_uuid_equal(&config->peer, &hello->site)) {
+        conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false,
+                 "site \"%s\" has UUID %s, but the peer known here is %s: was its state folder made anew?",
+                 hello->site_name, sr_uuid_format(&hello->site, theirs), sr_uuid_format(&config->peer, mine));
+        return false;
+    }
+    if (link->callbacks.check_identity && !link->callbacks.check_identity(link->arg, hello, text)) {
+        text[sizeof text - 1] = '\0';
+        conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false, "%s", text);
+        return false;
+    }
+    return conn->state != CONN_DEAD;
+}
+
+static void got_hello(struct conn *conn, const struct sr_site_hello *hello)
+{
+    const struct sr_link_config *config = &conn->link->config;
+
+    if (conn->state != CONN_HELLO) {
+        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false, "a second HELLO");
+        return;
+    }
+    if (!check_hello(conn, hello))
+        return;
+    conn->peer.hello = *hello;
+    conn->peer.version = hello->version_max < config->version_max ? hello->version_max : config->version_max;
+    conn->peer.features = hello->features & config->features;
+    conn->peer.dialled = conn->dialled;
+    snprintf(conn->peer.address, sizeof conn->peer.address, "%s", conn->address);
+    if (!link_authenticated(conn->link, conn))
+        return;
+    conn->last_rx_ms = uv_now(conn->link->loop);
+    conn->next_ping_ms = conn->last_rx_ms;
+    uv_timer_start(&conn->timer, on_timer, 0, 0);
+    conn_try_ack(conn);
+}
+
+static void got_ack(struct conn *conn, const struct sr_site_msg *msg)
+{
+    if (conn->state != CONN_WAITING || conn->ack_received) {
+        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false, "HELLO_ACK out of turn");
+        return;
+    }
+    if (msg->ack.version != conn->peer.version || msg->ack.features != conn->peer.features) {
+        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false,
+                 "HELLO_ACK chose version %u and features %llx, expected %u and %llx", msg->ack.version,
+                 (unsigned long long)msg->ack.features, conn->peer.version, (unsigned long long)conn->peer.features);
+        return;
+    }
+    conn->ack_received = true;
+    conn_try_ack(conn);
+}
+
+static void got_refused(struct conn *conn, const struct sr_site_msg *msg)
+{
+    bool quiet = msg->refused.code == SR_E_EXISTS; /* the newer of two connections stayed */
+
+    conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, quiet, "the other end refused: %s", msg->refused.text);
+}
+
+/* ---- the heartbeat ------------------------------------------------------------------------------------ */
+
+static bool reads(const struct conn *conn)
+{
+    return !conn->budget_blocked && !(conn->state == CONN_UP && conn->link->paused);
+}
+
+static void send_ping(struct conn *conn)
+{
+    struct sr_site_msg msg = {.type = SR_SITE_PING};
+
+    if (sr_stream_queue_urgents(conn->stream) >= PINGS_QUEUED_MAX)
+        return; /* the others still wait to leave */
+    msg.stamp = uv_hrtime();
+    conn_send_site(conn, &msg);
+}
+
+static void arm_heartbeat(struct conn *conn, uint64_t now_ms)
+{
+    const struct sr_link_config *config = &conn->link->config;
+    uint64_t dead_ms = conn->last_rx_ms + config->heartbeat_timeout_ms;
+    uint64_t next_ms = reads(conn) && dead_ms < conn->next_ping_ms ? dead_ms : conn->next_ping_ms;
+
+    if (conn->suspect)
+        next_ms = now_ms + 1;
+    uv_timer_start(&conn->timer, on_timer, next_ms > now_ms ? next_ms - now_ms : 1, 0);
+}
+
+static void beat(struct conn *conn)
+{
+    const struct sr_link_config *config = &conn->link->config;
+    uint64_t now_ms = uv_now(conn->link->loop);
+
+    if (!reads(conn))
+        conn->last_rx_ms = now_ms; /* invariant 3 */
+    if (now_ms - conn->last_rx_ms < config->heartbeat_timeout_ms) {
+        conn->suspect = false;
+    } else if (!conn->suspect) {
+        /* Perhaps it was us who slept, and its bytes wait in the socket: look there first. */
+        conn->suspect = true;
+    } else {
+        conn_end(conn, SR_OK, SR_LINK_SILENT, false, "the peer was silent for %u ms", config->heartbeat_timeout_ms);
+        return;
+    }
+    if (now_ms >= conn->next_ping_ms) {
+        send_ping(conn);
+        conn->next_ping_ms = now_ms + config->heartbeat_interval_ms;
+    }
+    arm_heartbeat(conn, now_ms);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct conn *conn = timer->data;
+
+    conn_try_ack(conn);
+    if (conn->state == CONN_DEAD)
+        return;
+    if (conn->state >= CONN_WAITING) {
+        beat(conn);
+        return;
+    }
+    conn_end(conn, SR_E_TIMEOUT, SR_LINK_SILENT, false, "%s within %u ms",
+             conn->state == CONN_CONNECTING ? "no TCP connection"
+             : conn->state == CONN_TLS      ? "no TLS handshake"
+                                            : "no greeting",
+             conn->link->config.handshake_timeout_ms);
+}
+
+static void got_pong(struct conn *conn, uint64_t stamp)
+{
+    uint64_t now = uv_hrtime();
+
+    if (stamp <= now && now - stamp < RTT_MAX_NS)
+        conn->rtt_us = (now - stamp) / 1000 ? (now - stamp) / 1000 : 1;
+}
+
+static void got_ping(struct conn *conn, struct sr_site_msg *msg)
+{
+    if (sr_stream_queue_urgents(conn->stream) >= PONGS_QUEUED_MAX)
+        return; /* it does not read what it asks for */
+    msg->type = SR_SITE_PONG;
+    conn_send_site(conn, msg);
+}
+
+/* ---- frames ------------------------------------------------------------------------------------------- */
+
+static void got_site(struct conn *conn, struct sr_site_msg *msg)
+{
+    struct sr_link *link = conn->link;
+
+    switch (msg->type) {
+    case SR_SITE_HELLO:
+        got_hello(conn, &msg->hello);
+        break;
+    case SR_SITE_HELLO_ACK:
+        got_ack(conn, msg);
+        break;
+    case SR_SITE_REFUSED:
+        got_refused(conn, msg);
+        break;
+    case SR_SITE_PING:
+        got_ping(conn, msg);
+        break;
+    case SR_SITE_PONG:
+        got_pong(conn, msg->stamp);
+        break;
+    default:
+        if (conn->state == CONN_UP) {
+            link->callbacks.on_site_msg(link->arg, msg);
+            return;
+        }
+        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false, "a %s frame before the greeting was acknowledged",
+                 sr_site_msg_name(msg->type));
+        break;
+    }
+    sr_site_msg_free(msg);
+}
+
+/* A whole frame is there: hands its message on. */
+static void dispatch(struct conn *conn)
+{
+    struct sr_link *link = conn->link;
+    struct sr_frame frame = conn->frame;
+
+    memset(&conn->frame, 0, sizeof conn->frame); /* the message moves */
+    forget_received(conn);
+    if (frame.kind == SR_FRAME_SITE) {
+        got_site(conn, frame.site);
+    } else if (frame.kind == SR_FRAME_PEER) {
+        if (conn->state == CONN_UP) {
+            link->callbacks.on_msg(link->arg, &frame.collection, frame.msg);
+            return;
+        }
+        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false, "a %s frame before the greeting was acknowledged",
+                 sr_peer_msg_name(frame.msg->type));
+        sr_peer_msg_free(frame.msg);
+    }
+}
+
+/* Does the fixed header fit to where we are?  Invariant 1. */
+static bool check_fixed(struct conn *conn)
+{
+    const struct sr_frame_fixed *fixed = &conn->fixed;
+    bool greets = fixed->type == SR_SITE_HELLO || fixed->type == SR_SITE_HELLO_ACK || fixed->type == SR_SITE_REFUSED;
+    uint16_t version = greets || conn->state < CONN_WAITING ? SR_WIRE_VERSION_HELLO : conn->peer.version;
+
+    if (conn->state < CONN_WAITING &&
+        (!greets || fixed->payload_bytes > 0 || fixed->header_bytes > CONN_HEADER_INLINE_BYTES)) {
+        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false, "the first frame is not a greeting (type %u, %u + %u bytes)",
+                 fixed->type, fixed->header_bytes, fixed->payload_bytes);
+        return false;
+    }
+    if (fixed->version != version) {
+        conn_end(conn, SR_E_VERSION, SR_LINK_FAULTY, false, "a frame of protocol version %u, expected %u", fixed->version,
+                 version);
+        return false;
+    }
+    return true;
+}
+
+static void got_fixed(struct conn *conn)
+{
+    char text[SR_FRAME_TEXT_BYTES];
+    enum sr_error error = sr_frame_fixed_decode(conn->fixed_bytes, &conn->fixed, text);
+
+    if (error != SR_OK) {
+        conn_end(conn, error, SR_LINK_FAULTY, false, "%s", text);
+        return;
+    }
+    if (!check_fixed(conn))
+        return;
+    if (conn->fixed.header_bytes > CONN_HEADER_INLINE_BYTES) {
+        conn->header = malloc(conn->fixed.header_bytes);
+        if (!conn->header) {
+            conn->header = conn->header_inline;
+            conn_end(conn, SR_E_NO_MEMORY, SR_LINK_FAULTY, false, "no memory for a frame's header");
+            return;
+        }
+    }
+    conn->phase = RX_HEADER;
+    conn->have_bytes = 0;
+}
+
+static void got_header(struct conn *conn)
+{
+    const struct sr_budget *budget = conn->link->config.budget;
+    char text[SR_FRAME_TEXT_BYTES];
+    enum sr_error error = sr_frame_header_decode(&conn->fixed, conn->header, &conn->frame, text);
+
+    if (error != SR_OK) {
+        conn_end(conn, error, SR_LINK_FAULTY, false, "%s", text);
+        return;
+    }
+    if (conn->fixed.payload_bytes == 0) {
+        dispatch(conn);
+        return;
+    }
+    if (budget && budget->limit_bytes && conn->fixed.payload_bytes > budget->limit_bytes) {
+        conn_end(conn, SR_E_TOO_LARGE, SR_LINK_FAULTY, false,
+                 "a payload of %u bytes is more than the whole buffer memory here (%zu)", conn->fixed.payload_bytes,
+                 budget->limit_bytes);
+        return;
+    }
+    conn->phase = RX_ALLOC;
+    conn->have_bytes = 0;
+}
+
+static void got_payload(struct conn *conn)
+{
+    char text[SR_FRAME_TEXT_BYTES];
+    enum sr_error error = sr_frame_payload_attach(&conn->fixed, &conn->frame, conn->payload, text);
+
+    if (error != SR_OK)
+        conn_end(conn, error, SR_LINK_FAULTY, false, "%s", text);
+    else
+        dispatch(conn);
+}
+
+static bool allocate_payload(struct conn *conn)
+{
+    conn->payload = sr_buf_alloc(conn->link->config.budget, conn->fixed.payload_bytes);
+    if (conn->payload) {
+        conn->phase = RX_PAYLOAD;
+        return true;
+    }
+    if (!conn->budget_blocked) {
+        conn->budget_blocked = true;
+        conn->link->budget_waits++;
+        conn_apply_pause(conn);
+        link_budget_blocked(conn->link);
+    }
+    return false;
+}
+
+/* In insecure mode: the first bytes tell whether the other end tries TLS. */
+static bool meets_tls(struct conn *conn)
+{
+    if (!conn->link->config.insecure || conn->state != CONN_HELLO || conn->have_bytes < 2 ||
+        (conn->fixed_bytes[0] != 22 && conn->fixed_bytes[0] != 21) || conn->fixed_bytes[1] != 3)
+        return false;
+    conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false,
+             "the other end speaks TLS, but this site is configured with insecure: true");
+    return true;
+}
+
+/* Reads towards what the phase needs; true: it is complete. */
+static bool fill(struct conn *conn, uint8_t *into, size_t want_bytes)
+{
+    ssize_t got;
+
+    if (conn->have_bytes == want_bytes)
+        return true;
+    got = sr_stream_read(conn->stream, into + conn->have_bytes, want_bytes - conn->have_bytes);
+    if (got > 0) {
+        conn->have_bytes += (size_t)got;
+        conn->last_rx_ms = uv_now(conn->link->loop);
+        if (conn->phase == RX_FIXED && meets_tls(conn))
+            return false;
+        return conn->have_bytes == want_bytes;
+    }
+    if (got == SR_STREAM_EOF)
+        conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, false, "the other end closed the connection%s",
+                 conn->state < CONN_WAITING ? " before it said who it is" : "");
+    else if (got == SR_STREAM_BROKEN)
+        conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, false, "%s", sr_stream_error_text(conn->stream));
+    return false;
+}
+
+/* One step of receiving; false: no more now. */
+static bool pump_step(struct conn *conn)
+{
+    switch (conn->phase) {
+    case RX_FIXED:
+        if (!fill(conn, conn->fixed_bytes, sizeof conn->fixed_bytes))
+            return false;
+        got_fixed(conn);
+        return true;
+    case RX_HEADER:
+        if (!fill(conn, conn->header, conn->fixed.header_bytes))
+            return false;
+        got_header(conn);
+        return true;
+    case RX_ALLOC:
+        return allocate_payload(conn);
+    case RX_PAYLOAD:
+        if (!fill(conn, conn->payload->data, conn->fixed.payload_bytes))
+            return false;
+        got_payload(conn);
+        return true;
+    }
+    SR_UNREACHABLE();
+}
+
+static void on_readable(void *arg)
+{
+    struct conn *conn = arg;
+
+    /* Where it stops early the stream calls again. */
+    for (int i = 0; i < 4 * PUMP_FRAMES_MAX; i++)
+        if (conn->state == CONN_DEAD || !reads(conn) || !pump_step(conn))
+            return;
+}
+
+void conn_drained(struct conn *conn)
+{
+    uv_timer_start(&conn->timer, on_timer, 0, 0);
+}
+
+void conn_apply_pause(struct conn *conn)
+{
+    if (conn->state == CONN_DEAD)
+        return;
+    if (!reads(conn)) {
+        sr_stream_pause_reading(conn->stream);
+        return;
+    }
+    conn->last_rx_ms = uv_now(conn->link->loop);
+    sr_stream_resume_reading(conn->stream);
+}
+
+void conn_retry_payload(struct conn *conn)
+{
+    if (conn->state == CONN_DEAD || !conn->budget_blocked || !allocate_payload(conn))
+        return;
+    conn->budget_blocked = false;
+    conn_apply_pause(conn);
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------------ */
+
+static void say_hello(struct conn *conn)
+{
+    conn->state = CONN_HELLO;
+    link_note_state(conn->link);
+    send_hello(conn);
+}
+
+static void start_tls(struct conn *conn)
+{
+    enum sr_error error;
+
+    conn->state = CONN_TLS;
+    error = sr_stream_start_tls(conn->stream, sr_tls_context(conn->link->config.tls),
+                                conn->dialled ? SR_STREAM_CLIENT : SR_STREAM_SERVER);
+    if (error != SR_OK)
+        conn_end(conn, SR_OK, SR_LINK_FAULTY, false, "TLS: %s", sr_error_text(error));
+}
+
+/* TCP is there, or TLS. */
+static void on_ready(void *arg)
+{
+    struct conn *conn = arg;
+    const struct sr_link_config *config = &conn->link->config;
+    char text[SR_LINK_TEXT_BYTES];
+
+    if (conn->state == CONN_CONNECTING && !config->insecure) {
+        start_tls(conn);
+        return;
+    }
+    if (conn->state == CONN_TLS) {
+        conn->state = CONN_HELLO; /* the name is part of who-are-you: the refusal goes through TLS */
+        if (sr_tls_check_name(sr_stream_ssl(conn->stream), config->peer_name, text, sizeof text) != SR_OK) {
+            conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false, "%s", text);
+            return;
+        }
+    }
+    say_hello(conn);
+}
+
+static void on_drained(void *arg)
+{
+    struct conn *conn = arg;
+    struct sr_link *link = conn->link;
+
+    if (conn->state == CONN_UP && link->callbacks.on_writable)
+        link->callbacks.on_writable(link->arg);
+}
+
+static void on_error(void *arg, enum sr_error error, const char *text)
+{
+    struct conn *conn = arg;
+
+    (void)error;
+    conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, false, "%s", text);
+}
+
+struct conn *conn_new(struct sr_link *link, int fd, bool dialled, bool connecting, const char *address)
+{
+    static const struct sr_stream_callbacks callbacks = {on_readable, on_drained, on_ready, on_error};
+    struct conn *conn = calloc(1, sizeof *conn);
+    int bytes = link->config.socket_buffer_bytes;
+
+    if (!conn)
+        goto fail;
+    if (bytes) {
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    }
+    conn->stream = sr_stream_new(link->loop, fd, &callbacks, conn);
+    if (!conn->stream)
+        goto fail_conn;
+    sr_stream_set_water(conn->stream, link->config.queue_low_bytes, link->config.queue_high_bytes);
+    conn->link = link;
+    conn->dialled = dialled;
+    conn->header = conn->header_inline;
+    conn->number = ++link->next_number;
+    conn->created_ms = uv_now(link->loop);
+    snprintf(conn->address, sizeof conn->address, "%s", address);
+    uv_timer_init(link->loop, &conn->timer);
+    conn->timer.data = conn;
+    link->handles++;
+    conn->next = link->conns;
+    link->conns = conn;
+    if (!dialled)
+        link->unauthenticated++;
+    uv_timer_start(&conn->timer, on_timer, link->config.handshake_timeout_ms, 0);
+    conn->state = CONN_CONNECTING;
+    if (dialled)
+        link->dialling = conn;
+    if (connecting)
+        sr_stream_await_connect(conn->stream);
+    else
+        on_ready(conn);
+    return conn;
+
+fail_conn:
+    free(conn);
+fail:
+    close(fd);
+    return NULL;
+}
