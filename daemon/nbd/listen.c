@@ -179,8 +179,7 @@ static void on_listener_closed(uv_handle_t *handle)
 
     free(listener->path);
     free(listener);
-    SR_ASSERT(server->open_handles > 0);
-    server->open_handles--; /* the timers close after the listeners, so this is never the last */
+    server_release_handle(server);
 }
 
 void listener_close(struct listener *listener)

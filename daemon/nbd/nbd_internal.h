@@ -153,7 +153,7 @@ void server_kick_stalled(struct sr_nbd_server *server); /* memory or a slot may 
 void server_need_tick(struct sr_nbd_server *server);
 void server_need_retry(struct sr_nbd_server *server);
 void server_close_step(struct sr_nbd_server *server);
-void server_handle_closed(uv_handle_t *handle);
+void server_release_handle(struct sr_nbd_server *server); /* a handle is closed */
 
 /* ---- listen.c ---- */
 void listener_close(struct listener *listener);

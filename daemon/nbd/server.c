@@ -234,13 +234,17 @@ static void free_server(struct sr_nbd_server *server)
     free(server);
 }
 
-void server_handle_closed(uv_handle_t *handle)
+/* The loop closes handles in an order of its own; whoever is last frees. */
+void server_release_handle(struct sr_nbd_server *server)
 {
-    struct sr_nbd_server *server = handle->data;
-
     SR_ASSERT(server->open_handles > 0);
     if (--server->open_handles == 0)
         free_server(server);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    server_release_handle(handle->data);
 }
 
 /* The last connection gone: the timers go, and the server with the last handle. */
@@ -248,8 +252,8 @@ void server_close_step(struct sr_nbd_server *server)
 {
     if (!server->closing || !TAILQ_EMPTY(&server->conns) || uv_is_closing((uv_handle_t *)&server->tick))
         return;
-    uv_close((uv_handle_t *)&server->tick, server_handle_closed);
-    uv_close((uv_handle_t *)&server->retry, server_handle_closed);
+    uv_close((uv_handle_t *)&server->tick, on_timer_closed);
+    uv_close((uv_handle_t *)&server->retry, on_timer_closed);
 }
 
 void sr_nbd_server_close(struct sr_nbd_server *server, uint32_t deadline_ms, void (*closed)(void *closed_arg),
