@@ -44,7 +44,7 @@ void sim_admin_visit(struct sim_world *world)
     struct sim_rng *rng = &world->rng;
     unsigned site = (unsigned)sim_below(rng, 2);
 
-    sim_world_push(world, SIM_EV_ADMIN, 0, world->now_us + sim_delay(rng, params->admin_us), 0);
+    sim_world_push(world, SIM_EV_ADMIN, 0, world->now_us + sim_delay(rng, world->mending ? 10000 : params->admin_us), 0);
     if (world->mending) {
         sim_admin_mend(world);
         return;

@@ -264,6 +264,7 @@ static enum sr_error outcome(struct sim_world *world, unsigned site, const struc
 {
     struct sim_disk *disk = &world->site[site].disk;
     const struct sr_disk_io *io = &flight->io;
+    bool reads = io->op == SR_DISK_READ || io->op == SR_DISK_HASH;
     unsigned *planned = io->op == SR_DISK_FLUSH ? &disk->fail_flushes
                         : is_write(io)          ? &disk->fail_writes
                                                 : &disk->fail_reads;
@@ -272,14 +273,17 @@ static enum sr_error outcome(struct sim_world *world, unsigned site, const struc
         return SR_OK;
     if (*planned > 0) {
         --*planned;
-        disk->had_error |= io->op == SR_DISK_FLUSH || is_write(io);
+        disk->had_error |= !reads || disk->had_no_space; /* what a refused write left must be read back */
         world->stats->disk_errors++;
         return SR_E_IO;
     }
-    if ((io->op == SR_DISK_READ || io->op == SR_DISK_HASH) && meets_unreadable(world, site, io))
+    if (reads && meets_unreadable(world, site, io)) {
+        disk->had_error |= disk->had_no_space;
         return SR_E_IO;
+    }
     if (is_write(io) && !(io->op == SR_DISK_ZERO && io->may_trim) && disk->full_until_us > world->now_us &&
         sim_chance(&world->rng, 700)) {
+        disk->had_no_space = true;
         world->stats->no_space++;
         return SR_E_NO_SPACE;
     }

@@ -35,6 +35,20 @@ static void fill(struct sim_world *world, const struct sim_request *r)
         }
 }
 
+/* Requests that share a block with it came earlier and are still open. */
+static uint32_t count_behind(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes)
+{
+    uint64_t first = offset_bytes / SR_BLOCK_BYTES;
+    uint64_t end = (offset_bytes + length_bytes + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES;
+    uint32_t n = 0;
+
+    for (const struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++)
+        if (r->used && r->volume == volume && r->offset_bytes / SR_BLOCK_BYTES < end &&
+            first * SR_BLOCK_BYTES < r->offset_bytes + r->length_bytes)
+            n += 1 + r->behind;
+    return n;
+}
+
 bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum sr_host_op op, uint32_t volume,
                     uint64_t offset_bytes, uint64_t length_bytes)
 {
@@ -53,7 +67,8 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
         return false; /* over budget: the daemon would not read from the socket now */
     *r = (struct sim_request){.used = true, .id = ++world->hosts.next_id, .site = site, .host = host, .op = op,
                               .volume = volume, .offset_bytes = offset_bytes, .length_bytes = length_bytes,
-                              .buf = buf, .start_us = world->now_us};
+                              .buf = buf, .start_us = world->now_us,
+                              .behind = count_behind(world, volume, offset_bytes, length_bytes)};
     world->hosts.n++;
     world->hosts.in_flight[host]++;
     if (is_write(op)) {
@@ -177,7 +192,8 @@ void sim_host_visit(struct sim_world *world, unsigned host)
     uint64_t offset_bytes, length_bytes;
     unsigned site;
 
-    sim_world_push(world, SIM_EV_HOST, 0, world->now_us + sim_delay(rng, world->params.host_us), host);
+    uint64_t pause_us = world->mending ? 20000 : world->params.host_us;
+    sim_world_push(world, SIM_EV_HOST, 0, world->now_us + sim_delay(rng, pause_us), host);
     if (world->mending) { /* only what repairs a block that cannot be read */
         if (host == 0 && world->hosts.n == 0 && !world->sweeping && serving_site(world, &site) &&
             world->site[site].meta.n_bad > 0 && sim_chance(rng, 200)) {

@@ -124,9 +124,9 @@ static void apply(struct sim_world *world, unsigned site, const struct sr_commit
         sim_fail(world, "meta", "site %u commits an invalid record: %s", site, why);
     struct sr_record before = meta->record;
     meta->record = commit->record;
-    if (before.failed && !meta->record.failed)
-        sim_disk_replaced(world, site);
     sim_check_record(world, site, &before, &meta->record);
+    if (sr_uuid_is_none(&meta->record.gen) && !meta->record.failed && (before.failed || !sr_uuid_is_none(&before.gen)))
+        sim_disk_replaced(world, site);
 }
 
 /* ---- the queue ------------------------------------------------------------------------------------------------- */

@@ -140,7 +140,8 @@ struct sim_disk {
     uint32_t n_ios, n_writes, ios_end; /* in flight; slots from ios_end on were never used */
     unsigned fail_writes, fail_reads, fail_flushes; /* so many of the next ones */
     uint64_t full_until_us, slow_until_us;
-    bool had_error; /* since it was replaced */
+    bool had_error;    /* since it was replaced: its copy may be called failed */
+    bool had_no_space; /* ever */
 };
 
 void sim_disk_submit(struct sim_world *world, unsigned site, const struct sr_disk_io *io);
@@ -275,6 +276,7 @@ struct sim_request {
     uint64_t start_us;
     uint32_t start; /* tick */
     uint32_t write; /* of the model */
+    uint32_t behind; /* open requests that it may have to wait for, and those that they wait for */
 };
 
 struct sim_hosts {

@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 
+#define FAULTS_US_MAX (UINT64_C(1) * 1000000)
 #define MENDING_STEPS_MAX 60000u
 #define MENDING_US_MAX (UINT64_C(600) * 1000000)
 
@@ -466,7 +467,8 @@ static void end(struct sim_world *world)
 bool sim_world_run(struct sim_world *world, uint64_t seed, enum sim_profile profile, uint32_t steps)
 {
     begin(world, seed, profile, steps);
-    while (!world->failed && world->steps < world->params.steps) {
+    uint64_t deadline_us = world->now_us + FAULTS_US_MAX; /* nothing may happen for long: no site serves */
+    while (!world->failed && world->steps < world->params.steps && world->now_us < deadline_us) {
         SR_ASSERT(world->n_events > 0);
         run_one(world);
     }
