@@ -81,8 +81,8 @@ static bool seen_add(struct sr_uuid *seen, size_t *n_seen, const struct sr_uuid 
     return true;
 }
 
-/* Only the last record of a collection in a batch is written: the ones before are never visible.  Changes of the
- * catalogue between them keep theirs. */
+/* Only the last record of a collection in a batch is written: the ones before are never visible.  That holds
+ * also with a change of the catalogue between them, which replaces or drops the whole collection. */
 static void mark_last_records(const struct sr_meta_list *batch, size_t n)
 {
     struct sr_meta_job **jobs = malloc(n * sizeof(struct sr_meta_job *));
@@ -97,9 +97,7 @@ static void mark_last_records(const struct sr_meta_list *batch, size_t n)
     if (jobs != NULL && seen != NULL) { /* else every one is written, which is only slower */
         while (i-- > 0) {
             struct sr_meta_job *job = jobs[i];
-            if (job->commit == NULL && (job->put_collection.bytes > 0 || job->drop_collection))
-                n_seen = 0;
-            else if (job->commit != NULL && job->commit->has_record)
+            if (job->commit != NULL && job->commit->has_record)
                 job->last_record = seen_add(seen, &n_seen, &job->collection);
         }
     }

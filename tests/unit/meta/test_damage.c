@@ -147,20 +147,104 @@ static void each_changed_byte_is_refused_or_harmless(void **state)
         used--;
     int fd = open(d->data_path, O_RDWR | O_CLOEXEC);
     assert_int_equal(check(fd, &good), SR_OK);
-    for (size_t at = 0; at < used; at += at < 8192 && at % 4096 < 160 ? 1 : 13) {
-        uint8_t bad = d->data[at] ^ (uint8_t)(1u << (at % 8));
-        assert_int_equal(pwrite(fd, &bad, 1, (off_t)at), 1);
-        tried++;
-        if (check(fd, &sum) != SR_OK)
-            refused++;
-        else if (sum != good)
-            fail_msg("byte %zu changed the records unnoticed", at);
-        assert_int_equal(pwrite(fd, d->data + at, 1, (off_t)at), 1);
+    for (size_t at = 0; at < used; at++) {
+        bool header = at < 8192 ? at % 4096 < 160 : at % 4096 < 20; /* of a page: each bit; else a sample */
+        for (unsigned bit = header ? 0 : at % 8; bit < 8 && (header || at % 13 == 0); bit += header ? 1 : 8) {
+            uint8_t bad = d->data[at] ^ (uint8_t)(1u << bit);
+            assert_int_equal(pwrite(fd, &bad, 1, (off_t)at), 1);
+            tried++;
+            if (check(fd, &sum) != SR_OK)
+                refused++;
+            else if (sum != good)
+                fail_msg("byte %zu changed the records unnoticed", at);
+            assert_int_equal(pwrite(fd, d->data + at, 1, (off_t)at), 1);
+        }
     }
     assert_int_equal(check(fd, &sum), SR_OK);
     assert_true(sum == good);
     assert_true(refused > tried / 4); /* the rest is unused space and the snapshot before */
     close(fd);
+}
+
+static uint64_t u64_at(const struct damage *d, size_t at)
+{
+    uint64_t number;
+    memcpy(&number, d->data + at, sizeof(number));
+    return number;
+}
+
+static uint16_t u16_at(const struct damage *d, size_t at)
+{
+    uint16_t number;
+    memcpy(&number, d->data + at, sizeof(number));
+    return number;
+}
+
+/* Where the newest meta page begins. */
+static size_t newest_meta(const struct damage *d)
+{
+    return u64_at(d, 144) > u64_at(d, 4096 + 144) ? 0 : 4096;
+}
+
+static void assert_write_refused(struct damage *d, size_t at, const void *bytes, size_t n)
+{
+    uint32_t sum;
+    int fd = open(d->data_path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(check(fd, &sum), SR_OK);
+    assert_int_equal(pwrite(fd, bytes, n, (off_t)at), (ssize_t)n);
+    assert_int_equal(check(fd, &sum), SR_E_CORRUPT);
+    assert_int_equal(pwrite(fd, d->data + at, n, (off_t)at), (ssize_t)n);
+    close(fd);
+}
+
+/* C1: the numbers of the meta pages exchanged: each is where the other belongs. */
+static void exchanged_meta_pages_are_refused(void **state)
+{
+    struct damage *d = *state;
+    uint8_t pages[8192];
+
+    memcpy(pages, d->data, sizeof(pages));
+    memcpy(pages + 144, d->data + 4096 + 144, 8);
+    memcpy(pages + 4096 + 144, d->data + 144, 8);
+    write_file(d->data_path, d->data, d->bytes);
+    assert_write_refused(d, 0, pages, sizeof(pages));
+}
+
+/* C3: LMDB would hand a page that is in use out again. */
+static void free_list_that_names_a_used_page_is_refused(void **state)
+{
+    struct damage *d = *state;
+    size_t meta = newest_meta(d);
+    size_t leaf = u64_at(d, meta + 40 + 40) * 4096;     /* root of the free list: a single leaf here */
+    uint64_t main_root = u64_at(d, meta + 40 + 48 + 40);
+
+    assert_int_equal(u16_at(d, leaf + 10) & 2, 2);
+    size_t node = leaf + u16_at(d, leaf + 16);
+    assert_true(u64_at(d, node + 16) > 0); /* count; then the pages */
+    assert_write_refused(d, node + 24, &main_root, sizeof(main_root));
+}
+
+/* C4: the walk would still find every record, but a lookup would not. */
+static void separator_above_its_child_is_refused(void **state)
+{
+    struct damage *d = *state;
+    uint32_t sum;
+    int refused = 0, branches = 0;
+
+    int fd = open(d->data_path, O_RDWR | O_CLOEXEC);
+    for (size_t page = 8192; page < d->bytes; page += 4096) {
+        if (u16_at(d, page + 10) != 1)
+            continue;
+        branches++; /* perhaps one of an older snapshot */
+        size_t last = page + u16_at(d, page + 18) + 8 + SR_META_MAP_KEY_BYTES - 1;
+        uint8_t bad = d->data[last] + 1;
+        assert_int_equal(pwrite(fd, &bad, 1, (off_t)last), 1);
+        refused += check(fd, &sum) == SR_E_CORRUPT;
+        assert_int_equal(pwrite(fd, d->data + last, 1, (off_t)last), 1);
+    }
+    close(fd);
+    assert_true(branches > 0);
+    assert_int_equal(refused, 1);
 }
 
 static void each_zeroed_sector_is_refused_or_harmless(void **state)
@@ -200,6 +284,45 @@ static void random_garbage_is_refused(void **state)
     free(copy);
     write_file(d->data_path, d->data, d->bytes);
     assert_opens(d);
+}
+
+/* The other side of all these refusals: whatever LMDB makes of a random history, with readers that hold old
+ * snapshots, large deletions and growth, it passes. */
+static void healthy_file_always_passes(void **state)
+{
+    struct damage *d = *state;
+    struct fixture *f = &d->f;
+    struct sr_meta_volume volumes[2] = {make_volume(1), make_volume(2)};
+    struct sr_uuid none = {0};
+    MDB_txn *reader = NULL;
+    uint32_t seed = 99, sum;
+
+    assert_int_equal(fixture_open_map(f, MAP_BYTES), SR_OK);
+    int fd = open(d->data_path, O_RDONLY | O_CLOEXEC);
+    for (int round = 0; round < 400; round++) {
+        seed = seed * 1664525u + 1013904223u;
+        uint32_t n = (seed >> 8) % 16 == 0 ? 4000 : (seed >> 8) % 40;
+        struct sr_commit *commit = commit_new(n, 1);
+        for (uint32_t i = 0; i < n; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            static const enum sr_meta_op_type types[] = {SR_META_INTENT, SR_META_REGION, SR_META_REGION, SR_META_CLEAN};
+            commit->ops[i] = (struct sr_meta_op){.type = types[(seed >> 12) % 4], .region = (seed >> 14) % 20000};
+            if (i == 20 && seed % 4 == 0)
+                commit->ops[i].type = SR_META_CLEAR;
+        }
+        assert_int_equal(run_commit(f, &none, &volumes[round & 1].uuid, commit), SR_OK);
+        commit_free(commit);
+        if (round % 40 == 10)
+            assert_int_equal(mdb_txn_begin(f->meta->env.mdb, NULL, MDB_RDONLY, &reader), 0);
+        if (round % 40 == 30)
+            mdb_txn_abort(reader);
+        if (round % 50 == 49 && round % 40 < 10) {
+            fixture_close(f);
+            assert_int_equal(fixture_open_map(f, MAP_BYTES), SR_OK);
+        }
+        assert_int_equal(check(fd, &sum), SR_OK);
+    }
+    close(fd);
 }
 
 /* ---- records: names database and key ---------------------------------------------------------------- */
@@ -354,6 +477,10 @@ int main(void)
         T(file_that_ends_in_zeroes_is_refused),
         T(each_changed_byte_is_refused_or_harmless),
         T(each_zeroed_sector_is_refused_or_harmless),
+        T(healthy_file_always_passes),
+        T(exchanged_meta_pages_are_refused),
+        T(free_list_that_names_a_used_page_is_refused),
+        T(separator_above_its_child_is_refused),
         T(random_garbage_is_refused),
         T(damaged_record_is_refused_by_database_and_key),
         T(database_of_a_newer_version_is_refused),
