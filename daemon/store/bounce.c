@@ -130,7 +130,8 @@ static void read_last_block(struct sr_request *request, enum sr_error error)
         merge(request, error);
         return;
     }
-    sr_request_read(request, request->bounce.buf->data + (block - request->bounce.first), block, SR_BLOCK_BYTES, merge);
+    sr_request_read(request, request->bounce.buf->data + (block - request->bounce.first), block, SR_BLOCK_BYTES,
+                    merge);
 }
 
 static void next_chunk(struct sr_request *request, enum sr_error error)

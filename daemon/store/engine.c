@@ -139,8 +139,8 @@ static enum sr_error pick(struct sr_store_engine *engine, enum sr_store_engine_k
     return error;
 }
 
-enum sr_error sr_store_engine_new(uv_loop_t *loop, enum sr_store_engine_kind kind, struct sr_store_engine **engine_out,
-                                  char *why, size_t why_bytes)
+enum sr_error sr_store_engine_new(uv_loop_t *loop, enum sr_store_engine_kind kind,
+                                  struct sr_store_engine **engine_out, char *why, size_t why_bytes)
 {
     struct sr_store_engine *engine = calloc(1, sizeof(*engine));
     enum sr_error error = SR_E_NO_MEMORY;

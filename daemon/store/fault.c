@@ -40,9 +40,9 @@ static const struct {
     const char *name;
     int64_t result;
 } errors[] = {
-    {"EIO", -EIO},       {"ENOSPC", -ENOSPC}, {"EDQUOT", -EDQUOT}, {"EOPNOTSUPP", -EOPNOTSUPP}, {"ENOMEM", -ENOMEM},
-    {"EROFS", -EROFS},   {"ENXIO", -ENXIO},   {"ENODEV", -ENODEV}, {"EINVAL", -EINVAL},         {"EAGAIN", -EAGAIN},
-    {"EFBIG", -EFBIG},   {"zero", 0},
+    {"EIO", -EIO},       {"ENOSPC", -ENOSPC}, {"EDQUOT", -EDQUOT}, {"EOPNOTSUPP", -EOPNOTSUPP},
+    {"ENOMEM", -ENOMEM}, {"EROFS", -EROFS},   {"ENXIO", -ENXIO},   {"ENODEV", -ENODEV},
+    {"EINVAL", -EINVAL}, {"EAGAIN", -EAGAIN}, {"EFBIG", -EFBIG},   {"zero", 0},
 };
 
 static const struct {

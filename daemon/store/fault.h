@@ -49,6 +49,7 @@ struct sr_fault_hit {
 void sr_fault_init(void);
 
 /* True if a rule applies to this call, which then counts.  Any thread; cheap when faults are off. */
-bool sr_fault_check(const char *path, enum sr_fault_op op, uint64_t offset, uint64_t length, struct sr_fault_hit *hit);
+bool sr_fault_check(const char *path, enum sr_fault_op op, uint64_t offset, uint64_t length,
+                    struct sr_fault_hit *hit);
 
 #endif

@@ -1,7 +1,7 @@
 /* image.c - making and deleting the image files of a pool.
  *
- *   create:  .new-UUID, sized, marked, zeroes written, fsync  -->  renamed to NAME.img (never over anything), fsync DIR
- *   delete:  NAME.img  -->  renamed to .deleted-UUID, fsync DIR  -->  unlinked, fsync DIR
+ *   create:  .new-UUID, sized, marked, zeroes written, fsync  -->  renamed to NAME.img (never over anything), fsync
+ * DIR delete:  NAME.img  -->  renamed to .deleted-UUID, fsync DIR  -->  unlinked, fsync DIR
  *
  * Invariants
  *   1. NAME.img is complete whenever it exists, and what is left of an unfinished creation or deletion has a name
@@ -192,8 +192,8 @@ static enum sr_error check_deletable(const struct sr_pool *pool, const char *ent
         error = sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
                              "%s/%s is the copy of another volume and is not deleted", pool->directory, entry);
     else if (fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK)
-        error = sr_pool_fail(text, text_bytes, SR_E_LOCKED, "%s/%s is in use and is not deleted", pool->directory,
-                             entry);
+        error =
+            sr_pool_fail(text, text_bytes, SR_E_LOCKED, "%s/%s is in use and is not deleted", pool->directory, entry);
     close(fd);
     return error;
 }
@@ -218,8 +218,8 @@ enum sr_error sr_pool_image_delete(struct sr_pool *pool, const char *volume_name
     if (error)
         return error;
     /* Plain rename: an older .deleted-UUID of the same volume may be replaced. */
-    if (renameat(pool->fd, entry, pool->fd, doomed) < 0 || fsync(pool->fd) < 0 ||
-        unlinkat(pool->fd, doomed, 0) < 0 || fsync(pool->fd) < 0)
+    if (renameat(pool->fd, entry, pool->fd, doomed) < 0 || fsync(pool->fd) < 0 || unlinkat(pool->fd, doomed, 0) < 0 ||
+        fsync(pool->fd) < 0)
         return sr_pool_fail(text, text_bytes, sr_error_from_errno(errno), "cannot delete %s/%s: %s", pool->directory,
                             entry, strerror(errno));
     return SR_OK;

@@ -58,8 +58,7 @@ static enum sr_error check_in_use(int fd, const char *path, bool block_device, c
         return sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
                             "%s is the copy of volume %s already; if that volume is gone: setfattr -x %s %s", path,
                             sr_uuid_format(&volume, volume_text), SR_MARK_ATTRIBUTE, path);
-    if ((!block_device && open_elsewhere(fd)) ||
-        (fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK))
+    if ((!block_device && open_elsewhere(fd)) || (fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK))
         return sr_pool_fail(text, text_bytes, SR_E_BUSY, "%s is open in another program; stop that first", path);
     return SR_OK;
 }
@@ -91,7 +90,8 @@ static enum sr_error check_place(const char *path, struct stat *st, char *text, 
     if (path[0] != '/')
         return sr_pool_fail(text, text_bytes, SR_E_INVALID, "%s is not an absolute path", path);
     if (!realpath(path, real) || stat(real, st) < 0)
-        return sr_pool_fail(text, text_bytes, sr_error_from_errno(errno), "cannot find %s: %s", path, strerror(errno));
+        return sr_pool_fail(text, text_bytes, sr_error_from_errno(errno), "cannot find %s: %s", path,
+                            strerror(errno));
     if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
         return sr_pool_fail(text, text_bytes, SR_E_INVALID, "%s is neither a regular file nor a block device", path);
     pool = S_ISREG(st->st_mode) ? pool_above(real, folder) : NULL;
@@ -132,7 +132,8 @@ enum sr_error sr_pool_import_mark(const char *path, const struct sr_uuid *volume
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
-        return sr_pool_fail(text, text_bytes, sr_error_from_errno(errno), "cannot open %s: %s", path, strerror(errno));
+        return sr_pool_fail(text, text_bytes, sr_error_from_errno(errno), "cannot open %s: %s", path,
+                            strerror(errno));
     if (sr_mark_read(fd, &found) && !sr_uuid_equal(&found, volume))
         error = sr_pool_fail(text, text_bytes, SR_E_IDENTITY, "%s is the copy of another volume", path);
     else if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))

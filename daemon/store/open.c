@@ -38,7 +38,7 @@ struct attempt {
 };
 
 __attribute__((format(printf, 3, 4))) static enum sr_error fail(const struct attempt *attempt, enum sr_error error,
-                                                               const char *format, ...)
+                                                                const char *format, ...)
 {
     va_list args;
 
@@ -72,8 +72,8 @@ static enum sr_error check_kind(struct attempt *attempt)
 
     /* Before open: a FIFO would hang it, a tape would rewind. */
     if (stat(attempt->path, &st) < 0)
-        return fail(attempt, errno == ENOENT ? SR_E_NOT_FOUND : sr_error_from_errno(errno), "cannot open replica %s: %s",
-                    attempt->path, strerror(errno));
+        return fail(attempt, errno == ENOENT ? SR_E_NOT_FOUND : sr_error_from_errno(errno),
+                    "cannot open replica %s: %s", attempt->path, strerror(errno));
     attempt->block_device = S_ISBLK(st.st_mode);
     if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
         return fail(attempt, SR_E_INVALID, "replica %s is neither a regular file nor a block device", attempt->path);

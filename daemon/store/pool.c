@@ -111,7 +111,7 @@ static enum sr_error identity_parse(char *content, size_t bytes, struct identity
 {
     static const char crc_key[] = "\ncrc32c ";
     char *crc_line = strstr(content, crc_key), *at = content, *version, *name;
-    uint32_t crc;
+    char expected[32];
 
     if (strlen(content) != bytes)
         return SR_E_CORRUPT;
@@ -120,8 +120,9 @@ static enum sr_error identity_parse(char *content, size_t bytes, struct identity
         return SR_E_VERSION;
     if (!crc_line)
         return SR_E_CORRUPT;
-    crc = sr_crc32c(0, content, (size_t)(crc_line + 1 - content));
-    if (strlen(crc_line) != sizeof(crc_key) - 1 + 9 || strtoul(crc_line + sizeof(crc_key) - 1, NULL, 16) != crc)
+    snprintf(expected, sizeof(expected), "%s%08x\n", crc_key,
+             sr_crc32c(0, content, (size_t)(crc_line + 1 - content)));
+    if (strcmp(crc_line, expected) != 0)
         return SR_E_CORRUPT;
     version = take_line(&at, "syncrep-pool");
     if (!version || strcmp(version, "1") != 0 || !take_uuid(&at, "pool", &id->pool))
@@ -280,8 +281,8 @@ static enum sr_error make_identity(int directory_fd, const char *directory, cons
 
     if (!sr_uuid_is_none(&wanted->expected) || !wanted->create_allowed)
         return sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
-                            "pool %s: %s has no %s: is its file system mounted? Mount it and start again", wanted->name,
-                            directory, SR_POOL_IDENTITY_FILE);
+                            "pool %s: %s has no %s: is its file system mounted? Mount it and start again",
+                            wanted->name, directory, SR_POOL_IDENTITY_FILE);
     if (has_foreign_entry(directory_fd, foreign, sizeof(foreign)))
         return sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
                             "pool %s: %s is not a pool and not empty (%s); name an empty directory", wanted->name,

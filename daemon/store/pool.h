@@ -62,9 +62,9 @@ struct sr_pool_image {
 /* Called now and then while zeroes are written.  False: stop (SR_E_CANCELLED). */
 typedef bool (*sr_pool_progress_fn)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Makes DIR/NAME.img: all zeroes, of that size, durable with its directory entry when it returns OK.  It appears under its name only
- * when it is complete, and never in place of anything: SR_E_EXISTS if there is something already (an image left
- * behind is never taken for a new one).  After any error nothing is left.  progress may be NULL. */
+/* Makes DIR/NAME.img: all zeroes, of that size, durable with its directory entry when it returns OK.  It appears
+ * under its name only when it is complete, and never in place of anything: SR_E_EXISTS if there is something already
+ * (an image left behind is never taken for a new one).  After any error nothing is left.  progress may be NULL. */
 enum sr_error sr_pool_image_create(struct sr_pool *pool, const struct sr_pool_image *image,
                                    sr_pool_progress_fn progress, void *arg, char *text, size_t text_bytes);
 
@@ -74,8 +74,8 @@ enum sr_error sr_pool_image_delete(struct sr_pool *pool, const char *volume_name
                                    char *text, size_t text_bytes);
 
 /* The same two on a thread of their own, for the loop.  done is called on the loop exactly once, not before start
- * has returned; the job is gone afterwards.  on_progress (may be NULL) is called on the loop.  The pool must stay open,
- * image is copied. SR_E_INVALID (a bad name), SR_E_NO_MEMORY: not started, done is not called. */
+ * has returned; the job is gone afterwards.  on_progress (may be NULL) is called on the loop.  The pool must stay
+ * open, image is copied. SR_E_INVALID (a bad name), SR_E_NO_MEMORY: not started, done is not called. */
 struct sr_pool_job;
 typedef void (*sr_pool_done_fn)(void *arg, enum sr_error error, const char *text);
 typedef void (*sr_pool_on_progress_fn)(void *arg, uint64_t done_bytes, uint64_t total_bytes);

@@ -4,11 +4,11 @@
 
 #include "store/pool.h"
 
-#define SR_POOL_IDENTITY_FILE    ".syncrep-pool"
-#define SR_POOL_IDENTITY_NEW     ".syncrep-pool.new"
-#define SR_POOL_NEW_PREFIX       ".new-"
-#define SR_POOL_DELETED_PREFIX   ".deleted-"
-#define SR_POOL_ENTRY_BYTES      128
+#define SR_POOL_IDENTITY_FILE  ".syncrep-pool"
+#define SR_POOL_IDENTITY_NEW   ".syncrep-pool.new"
+#define SR_POOL_NEW_PREFIX     ".new-"
+#define SR_POOL_DELETED_PREFIX ".deleted-"
+#define SR_POOL_ENTRY_BYTES    128
 
 struct sr_pool {
     int fd; /* the directory: keeps its file system mounted, and later calls on it */
@@ -19,7 +19,7 @@ struct sr_pool {
 
 /* Writes the sentence, returns error. */
 __attribute__((format(printf, 4, 5))) enum sr_error sr_pool_fail(char *text, size_t text_bytes, enum sr_error error,
-                                                                const char *format, ...);
+                                                                 const char *format, ...);
 /* Renames within the directory, never over anything: 0 or an errno. */
 int sr_pool_rename_new(int directory_fd, const char *from, const char *to);
 /* PREFIX-UUID into entry. */

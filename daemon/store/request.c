@@ -172,9 +172,8 @@ static bool needs_bounce(const struct sr_request *request)
 {
     const struct sr_disk_io *io = &request->io;
 
-    return request->store->direct &&
-           !(sr_block_aligned(io->offset_bytes) && sr_block_aligned(io->length_bytes) &&
-             sr_block_aligned((uintptr_t)(io->buf->data + io->buf_offset)));
+    return request->store->direct && !(sr_block_aligned(io->offset_bytes) && sr_block_aligned(io->length_bytes) &&
+                                       sr_block_aligned((uintptr_t)(io->buf->data + io->buf_offset)));
 }
 
 static void start_read(struct sr_request *request)

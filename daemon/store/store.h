@@ -27,17 +27,14 @@
 struct sr_store_engine; /* a set of workers or a ring on a loop */
 struct sr_store;        /* one opened replica */
 
-enum sr_store_engine_kind {
-    SR_ENGINE_AUTO,
-    SR_ENGINE_URING,
-    SR_ENGINE_THREADS
-};
+enum sr_store_engine_kind { SR_ENGINE_AUTO, SR_ENGINE_URING, SR_ENGINE_THREADS };
 
 /* io is the number from the request; all_zero as in SR_EV_DISK_DONE. */
 typedef void (*sr_store_done_fn)(void *arg, uint64_t io, enum sr_error error, bool all_zero);
 
 /* AUTO takes io_uring where the kernel allows it, else threads.  why (may be NULL, why_bytes) says which and
- * why, for the log.  On the thread that runs the loop.  SR_E_UNSUPPORTED: io_uring was asked for and cannot be had. */
+ * why, for the log.  On the thread that runs the loop.  SR_E_UNSUPPORTED: io_uring was asked for and cannot be had.
+ */
 enum sr_error sr_store_engine_new(uv_loop_t *loop, enum sr_store_engine_kind kind, struct sr_store_engine **engine,
                                   char *why, size_t why_bytes);
 const char *sr_store_engine_name(const struct sr_store_engine *engine); /* "io_uring" or "threads" */

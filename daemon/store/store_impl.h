@@ -182,7 +182,8 @@ struct sr_request *sr_request_list_pop(struct sr_request_list *list);
 void sr_bounce_acquire(struct sr_request *request, size_t bytes, sr_request_fn resume);
 void sr_bounce_release(struct sr_request *request);
 /* Any range, from or to any memory (write: NULL writes zeroes), through whole blocks. */
-void sr_bounce_read(struct sr_request *request, uint8_t *memory, uint64_t offset, uint64_t length, sr_request_fn then);
+void sr_bounce_read(struct sr_request *request, uint8_t *memory, uint64_t offset, uint64_t length,
+                    sr_request_fn then);
 void sr_bounce_write(struct sr_request *request, const uint8_t *memory, uint64_t offset, uint64_t length,
                      sr_request_fn then);
 

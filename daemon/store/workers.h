@@ -31,8 +31,8 @@ struct sr_prim {
     int mode;
     bool zeroing; /* a WRITE that is part of a ZERO; for injected faults */
     int64_t (*work)(struct sr_prim *prim);
-    int64_t result;    /* count or -errno */
-    uint32_t delay_ms; /* injected: its completion waits that long */
+    int64_t result;                                     /* count or -errno */
+    uint32_t delay_ms;                                  /* injected: its completion waits that long */
     void (*done)(struct sr_prim *prim, int64_t result); /* on the loop */
     struct sr_prim *next;
 };

@@ -37,10 +37,9 @@ static bool mount_own(const char *place)
         return true;
     }
     snprintf(image, sizeof(image), "%s/image", base);
-    snprintf(command, sizeof(command),
-             "truncate -s %s %s && mkfs.%s -q %s %s && mount -o loop -t %s %s %s",
-             strcmp(place, "xfs") == 0 ? "320M" : "64M", image, place, strcmp(place, "ext4") == 0 ? "-m 0" : "", image,
-             place, image, folder);
+    snprintf(command, sizeof(command), "truncate -s %s %s && mkfs.%s -q %s %s && mount -o loop -t %s %s %s",
+             strcmp(place, "xfs") == 0 ? "320M" : "64M", image, place, strcmp(place, "ext4") == 0 ? "-m 0" : "",
+             image, place, image, folder);
     if (system(command) != 0)
         return cannot(place, "mkfs or a loop mount does not work here");
     mounted = true;

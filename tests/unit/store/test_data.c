@@ -78,9 +78,17 @@ static void unaligned_writes_change_only_their_range(void **state)
         uint64_t offset, length;
         uint32_t buf_offset;
     } cases[] = {
-        {512, 512, 0},         {4000, 200, 0},           {4095, 1, 0},       {4096 * 3 + 1, 4096 * 2 - 2, 0},
-        {8192, 4096, 512},     {40960 + 512, 40960, 12}, {65536, 100, 0},    {VOLUME_BYTES - 513, 513, 0},
-        {SR_MIB - 7, 14, 0},   {3 * SR_MIB + 512, 3 * SR_MIB, 0},            {5 * SR_MIB - 1, 2 * SR_MIB + 2, 3},
+        {512, 512, 0},
+        {4000, 200, 0},
+        {4095, 1, 0},
+        {4096 * 3 + 1, 4096 * 2 - 2, 0},
+        {8192, 4096, 512},
+        {40960 + 512, 40960, 12},
+        {65536, 100, 0},
+        {VOLUME_BYTES - 513, 513, 0},
+        {SR_MIB - 7, 14, 0},
+        {3 * SR_MIB + 512, 3 * SR_MIB, 0},
+        {5 * SR_MIB - 1, 2 * SR_MIB + 2, 3},
         {7 * SR_MIB, 1000, 4096},
     };
 
@@ -253,10 +261,8 @@ static void bounce_memory_is_waited_for(void **state)
     for (unsigned i = 0; i < 40; i++) {
         bufs[i] = sr_buf_alloc(NULL, SR_MIB);
         op_start(rig, &ops[i],
-                 &(struct sr_disk_io){.op = SR_DISK_READ,
-                                      .offset_bytes = i * 4096 + 1,
-                                      .length_bytes = SR_MIB - 1,
-                                      .buf = bufs[i]});
+                 &(struct sr_disk_io){
+                     .op = SR_DISK_READ, .offset_bytes = i * 4096 + 1, .length_bytes = SR_MIB - 1, .buf = bufs[i]});
     }
     for (unsigned i = 0; i < 40; i++) {
         op_wait(rig, &ops[i]);
