@@ -1,8 +1,8 @@
 /* act.c - verbs that change something: one request per name, then the waiting, then one report.
  *
  * Text: each result is printed as it comes, failures on stderr.  JSON: one document, "results" has one entry a name
- * (and one more for what was waited for), "error" is the first failure.  The exit code is that of the first failure; the
- * other names are tried all the same.
+ * (and one more for what was waited for), "error" is the first failure.  The exit code is that of the first
+ * failure; the other names are tried all the same.
  */
 #include "cli.h"
 
@@ -35,8 +35,9 @@ void cli_act_fail(struct cli_act *act, const char *name, const struct failure *w
 static void succeed(struct cli_act *act, const char *name, const Syncrep__Control__Done *done)
 {
     if (act->cli->json) {
-        json_array_append_new(act->results, json_pack("{s:o,s:b,s:o,s:o}", "name", cli_json_text(name), "ok", 1, "text",
-                                                      cli_json_text(done->text), "hint", cli_json_text(done->hint)));
+        json_array_append_new(act->results,
+                              json_pack("{s:o,s:b,s:o,s:o}", "name", cli_json_text(name), "ok", 1, "text",
+                                        cli_json_text(done->text), "hint", cli_json_text(done->hint)));
         return;
     }
     puts(done->text);

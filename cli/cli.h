@@ -15,11 +15,11 @@
 #include "base/error.h"
 #include "control.pb-c.h"
 
-#define CLI_JSON_VERSION     1
-#define CLI_TIMEOUT_MS       30000u
-#define CLI_WAIT_MS          60000u
-#define CLI_WAIT_GRACE_MS    2000u /* the daemon ends a wait itself; longer than this it hangs */
-#define CLI_DEFAULT_SOCKET   "/run/syncrep/control.sock"
+#define CLI_JSON_VERSION   1
+#define CLI_TIMEOUT_MS     30000u
+#define CLI_WAIT_MS        60000u
+#define CLI_WAIT_GRACE_MS  2000u /* the daemon ends a wait itself; longer than this it hangs */
+#define CLI_DEFAULT_SOCKET "/run/syncrep/control.sock"
 
 enum exit_code {
     CLI_DONE = 0,
@@ -45,6 +45,7 @@ struct cli {
     const struct verb *verb;
     const char *control_path;
     bool json;
+    bool json_lines; /* several documents, one a line */
     bool timeout_given;
     uint64_t timeout_ms;
     int fd; /* connection to the daemon; -1: none */
@@ -55,8 +56,8 @@ struct verb {
     const char *group; /* first word */
     const char *word;  /* second word, or NULL */
     const char *summary;
-    const char *usage; /* arguments and options, one line */
-    const char *help;  /* paragraphs, ending with examples */
+    const char *usage;                                  /* arguments and options, one line */
+    const char *help;                                   /* paragraphs, ending with examples */
     int (*run)(struct cli *cli, int argc, char **argv); /* argv[0] is the verb's last word */
 };
 
@@ -69,10 +70,10 @@ extern const struct verb verb_status, verb_pool_list, verb_volume_create, verb_v
 
 struct option_spec {
     const char *name;
-    char letter;         /* 0: none */
-    int argument;        /* no_argument, required_argument, optional_argument of getopt.h */
-    bool given;          /* result */
-    const char *value;   /* result; NULL without one */
+    char letter;       /* 0: none */
+    int argument;      /* no_argument, required_argument, optional_argument of getopt.h */
+    bool given;        /* result */
+    const char *value; /* result; NULL without one */
 };
 
 /* Parses argv with the options of the verb (n may be 0) and the global ones.  CLI_DONE: *names points at the *n_names
@@ -122,11 +123,12 @@ void cli_failure(struct failure *why, int exit, const char *code, const char *ob
 
 /* Says why (text on stderr, or the JSON document) and returns the exit code. */
 int cli_fail(struct cli *cli, const struct failure *why);
-int cli_usage_error(struct cli *cli, const char *object, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int cli_usage_error(struct cli *cli, const char *object, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
-json_t *cli_document(struct cli *cli, bool ok);               /* {"version":1,"ok":..,"command":..} */
-json_t *cli_failure_json(const struct failure *why);          /* the "error" object */
-void cli_print_json(json_t *document, bool one_line);         /* takes the reference; adds the newline */
+json_t *cli_document(struct cli *cli, bool ok);       /* {"version":1,"ok":..,"command":..} */
+json_t *cli_failure_json(const struct failure *why);  /* the "error" object */
+void cli_print_json(json_t *document, bool one_line); /* takes the reference; adds the newline */
 void cli_command_name(const struct cli *cli, char *text, size_t bytes);
 
 /* Flushes; a standard output that was closed or is full makes an exit code of 0 into CLI_REFUSED. */

@@ -191,9 +191,8 @@ static void not_understood(struct cli *cli, struct failure *why)
 
 static void take_error(const Syncrep__Control__Error *error, struct failure *why)
 {
-    unsigned exit = error->exit >= 1 && error->exit <= 5
-                        ? error->exit
-                        : sr_control_exit_class(sr_error_from_wire(error->code));
+    unsigned exit =
+        error->exit >= 1 && error->exit <= 5 ? error->exit : sr_control_exit_class(sr_error_from_wire(error->code));
 
     cli_failure(why, exit > 0 ? (int)exit : CLI_REFUSED,
                 error->name[0] ? error->name : sr_error_name(sr_error_from_wire(error->code)), error->object,

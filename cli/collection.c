@@ -17,8 +17,8 @@ static void describe_resync(const Syncrep__Control__Collection *c)
     if (!r || !r->running)
         return;
     uint64_t left = r->total_blocks > r->done_blocks ? r->total_blocks - r->done_blocks : 0;
-    printf("resync:      %s done, %s left, %s/s, %s\n", cli_percent(r, percent, sizeof(percent)),
-           sr_size_format(left * 4096, size), sr_size_format(r->bytes_per_s, rate),
+    printf("resync:      %s done, %s left, %s/s, %s%s\n", cli_percent(r, percent, sizeof(percent)),
+           sr_size_format(left * 4096, size), sr_size_format(r->bytes_per_s, rate), r->eta_known ? "about " : "",
            r->eta_known ? sr_duration_format(r->eta_s * 1000, eta) : "no estimate yet");
 }
 
@@ -42,8 +42,10 @@ void cli_describe_collection(const Syncrep__Control__Collection *c)
 
     printf("collection:  %s\n", c->name);
     printf("verdict:     %s\n", cli_verdict(c->verdict));
-    printf("state:       %s%s%s%s, for %s\n", cli_sync(c->sync), c->cause[0] ? " (" : "", c->cause,
-           c->cause[0] ? ")" : "", cli_ago(c->since_wall_ms, ago, sizeof(ago)));
+    printf("state:       %s%s%s%s", cli_sync(c->sync), c->cause[0] ? " (" : "", c->cause, c->cause[0] ? ")" : "");
+    if (c->since_wall_ms > 0)
+        printf(", for %s", cli_ago(c->since_wall_ms, ago, sizeof(ago)));
+    puts("");
     if (c->detail[0])
         printf("cause:       %s\n", c->detail);
     if (c->next_command[0])
@@ -52,7 +54,8 @@ void cli_describe_collection(const Syncrep__Control__Collection *c)
            cli_or_dash(c->peer_site));
     printf("hosts:       %s, %llu requests in flight\n", c->serving ? "served here" : "not served here",
            (unsigned long long)c->requests);
-    printf("dirty:       %s (%llu blocks)\n", sr_size_format(c->dirty_bytes, size), (unsigned long long)c->dirty_blocks);
+    printf("dirty:       %s (%llu blocks)\n", sr_size_format(c->dirty_bytes, size),
+           (unsigned long long)c->dirty_blocks);
     describe_resync(c);
     for (size_t i = 0; i < c->n_volumes; i++) {
         const Syncrep__Control__Volume *v = c->volumes[i];
@@ -76,9 +79,9 @@ static void print_list(const struct cli_parts *parts)
             const Syncrep__Control__Collection *c = list->collections[i];
             char dirty[SR_SIZE_TEXT_BYTES], volumes[24];
             snprintf(volumes, sizeof(volumes), "%zu", c->n_volumes);
-            cli_table_row(table, (const char *const[]){c->name, cli_verdict(c->verdict), cli_sync(c->sync),
-                                                       cli_role(c->role), volumes,
-                                                       sr_size_format(c->dirty_bytes, dirty)});
+            cli_table_row(table,
+                          (const char *const[]){c->name, cli_verdict(c->verdict), cli_sync(c->sync),
+                                                cli_role(c->role), volumes, sr_size_format(c->dirty_bytes, dirty)});
         }
     }
     cli_table_print(table, "no collections; each volume has one: syncrepctl volume create NAME --size SIZE");
@@ -156,8 +159,8 @@ const struct verb verb_collection_list = {
     .word = "list",
     .summary = "List the collections.",
     .usage = "",
-    .help = "A collection is a set of volumes with one role and one state. A new volume gets a\n"
-            "collection of its own, of the same name.\n"
+    .help = "A collection is a set of volumes with one role and one state. A new volume gets\n"
+            "a collection of its own, of the same name.\n"
             "\n"
             "Examples:\n"
             "  syncrepctl collection list\n",

@@ -1,6 +1,7 @@
 /* events.c - syncrepctl events: the recent ones, and with --follow the coming ones, a line each.
  *
- * JSON: one document a line.  Every line is flushed, and a standard output that was closed ends the program. */
+ * JSON: one document with all, or with --follow one a line.  Every line is flushed, and a standard output that was
+ * closed ends the program. */
 #include "cli.h"
 
 #include <stdio.h>
@@ -8,12 +9,17 @@
 
 #include "control/wire.h"
 
-static void print_event(struct cli *cli, const Syncrep__Control__Event *e)
+/* all: where to collect them, or NULL. */
+static void print_event(struct cli *cli, const Syncrep__Control__Event *e, json_t *all)
 {
     char when[32] = "-";
     time_t seconds = (time_t)(e->wall_ms / 1000);
     struct tm tm;
 
+    if (all) {
+        json_array_append_new(all, cli_json_event(e));
+        return;
+    }
     if (cli->json) {
         json_t *document = cli_document(cli, true);
         json_object_set_new(document, "event", cli_json_event(e));
@@ -26,7 +32,7 @@ static void print_event(struct cli *cli, const Syncrep__Control__Event *e)
 }
 
 /* Takes the events until the last response.  With --follow there is none. */
-static int receive(struct cli *cli, bool follow)
+static int receive(struct cli *cli, bool follow, json_t *all)
 {
     uint64_t deadline_ms = follow && !cli->timeout_given ? UINT64_MAX : cli_deadline(cli->timeout_ms);
     struct failure why = {.exit = CLI_DONE};
@@ -42,11 +48,13 @@ static int receive(struct cli *cli, bool follow)
             if (before > 0 && sequence > before + 1)
                 fprintf(stderr, "syncrepctl: %llu events were lost\n", (unsigned long long)(sequence - before - 1));
             before = sequence;
-            print_event(cli, response->event);
+            print_event(cli, response->event, all);
         }
         sr_control_response_free(response);
         if (fflush(stdout) != 0)
             return CLI_REFUSED;
+        if (last && before == 0 && !cli->json)
+            puts("no events since the daemon started");
         if (last)
             return CLI_DONE;
     }
@@ -69,7 +77,16 @@ static int run(struct cli *cli, int argc, char **argv)
     request.events = &events;
     if (!cli_send(cli, &request, cli->timeout_ms, &why))
         return cli_fail(cli, &why);
-    return receive(cli, events.follow);
+    cli->json_lines = events.follow;
+    json_t *all = cli->json && !events.follow ? json_array() : NULL;
+    exit = receive(cli, events.follow, all);
+    if (all && exit == CLI_DONE) {
+        json_t *document = cli_document(cli, true);
+        json_object_set_new(document, "events", json_incref(all));
+        cli_print_json(document, false);
+    }
+    json_decref(all);
+    return exit;
 }
 
 const struct verb verb_events = {

@@ -110,8 +110,10 @@ int cli_options(struct cli *cli, int argc, char **argv, struct option_spec *spec
                 int *n_names, bool *exit_now)
 {
     struct option options[SPECS_MAX + 5] = {
-        {"control", required_argument, NULL, 'C'}, {"json", no_argument, NULL, 'J'},
-        {"timeout", required_argument, NULL, 'T'}, {"help", no_argument, NULL, 'h'},
+        {"control", required_argument, NULL, 'C'},
+        {"json", no_argument, NULL, 'J'},
+        {"timeout", required_argument, NULL, 'T'},
+        {"help", no_argument, NULL, 'h'},
     };
     char letters[4 + 2 * SPECS_MAX] = ":h";
     bool seen_timeout = false;

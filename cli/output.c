@@ -63,7 +63,7 @@ int cli_fail(struct cli *cli, const struct failure *why)
     if (cli->json) {
         json_t *document = cli_document(cli, false);
         json_object_set_new(document, "error", cli_failure_json(why));
-        cli_print_json(document, false);
+        cli_print_json(document, cli->json_lines);
         return why->exit;
     }
     struct failure clean = *why;

@@ -34,8 +34,8 @@ static int pick_names(struct cli *cli, bool all, char **given, int n_given, char
 }
 
 /* Waits for each of names in turn, all by one deadline. */
-static void wait_all(struct cli_act *act, char **names, const bool *skip, int n, Syncrep__Control__Condition condition,
-                     uint64_t wait_ms)
+static void wait_all(struct cli_act *act, char **names, const bool *skip, int n,
+                     Syncrep__Control__Condition condition, uint64_t wait_ms)
 {
     uint64_t deadline_ms = cli_deadline(wait_ms);
 
@@ -84,7 +84,8 @@ static int pause_or_resume(struct cli *cli, int argc, char **argv, bool pause)
     }
     if (wait_ms > 0)
         wait_all(&act, names, failed, n,
-                 pause ? SYNCREP__CONTROL__CONDITION__CONDITION_PAUSED : SYNCREP__CONTROL__CONDITION__CONDITION_IN_SYNC,
+                 pause ? SYNCREP__CONTROL__CONDITION__CONDITION_PAUSED
+                       : SYNCREP__CONTROL__CONDITION__CONDITION_IN_SYNC,
                  wait_ms);
     free(failed);
     cli_names_free(names, n);

@@ -41,7 +41,7 @@ static int run(struct cli *cli, int argc, char **argv)
 
 const struct verb verb_replace = {
     .group = "replace",
-    .summary = "Give this site's failed copy up and fill it again from the peer.",
+    .summary = "Give up this site's failed copy and fill it from the peer.",
     .usage = "NAME [--force=NAME] [--wait[=60s]]",
     .help = "Run it at the site whose copy has failed, after the disk is good again.\n"
             "\n"

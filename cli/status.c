@@ -38,10 +38,10 @@ static int check_of(Syncrep__Control__Verdict verdict)
     }
 }
 
-#define EACH_COLLECTION(parts, c)                                                                  \
-    for (size_t p_ = 0; p_ < (parts)->n; p_++)                                                     \
-        for (size_t i_ = 0; i_ < (parts)->list[p_]->status->n_collections &&                       \
-                            ((c) = (parts)->list[p_]->status->collections[i_]) != NULL;            \
+#define EACH_COLLECTION(parts, c)                                                                                    \
+    for (size_t p_ = 0; p_ < (parts)->n; p_++)                                                                       \
+        for (size_t i_ = 0; i_ < (parts)->list[p_]->status->n_collections &&                                         \
+                            ((c) = (parts)->list[p_]->status->collections[i_]) != NULL;                              \
              i_++)
 
 static int worst(const struct cli_parts *parts)
@@ -186,7 +186,7 @@ static void print_text(const struct view *view, const struct cli_parts *parts)
     }
 }
 
-static void print_json(struct cli *cli, const struct view *view, const struct cli_parts *parts, bool one_line)
+static void print_json(struct cli *cli, const struct view *view, const struct cli_parts *parts)
 {
     json_t *document = cli_document(cli, true), *array = json_array();
     const Syncrep__Control__Collection *c = NULL;
@@ -198,10 +198,11 @@ static void print_json(struct cli *cli, const struct view *view, const struct cl
     json_object_set_new(document, "site", cli_json_site(parts->list[0]->status));
     json_object_set_new(document, "collections", array);
     if (view->check)
-        json_object_set_new(document, "check", json_pack("{s:s,s:i}", "verdict",
-                                                         cli_verdict((Syncrep__Control__Verdict)(worst(parts) + 1)),
-                                                         "exit", worst(parts)));
-    cli_print_json(document, one_line);
+        json_object_set_new(document, "check",
+                            json_pack("{s:s,s:i}", "verdict",
+                                      cli_verdict((Syncrep__Control__Verdict)(worst(parts) + 1)), "exit",
+                                      worst(parts)));
+    cli_print_json(document, cli->json_lines);
 }
 
 /* ---- one look, and many ---- */
@@ -221,16 +222,10 @@ static int show_once(struct cli *cli, const struct view *view, bool watching)
         cli_ask_parts(cli, &request, cli->timeout_ms, SYNCREP__CONTROL__RESPONSE__BODY_STATUS, &parts, &why);
     if (watching && !cli->json && isatty(STDOUT_FILENO))
         fputs("\033[H\033[2J", stdout);
-    if (!answered) {
-        if (!watching || !cli->json)
-            return cli_fail(cli, &why);
-        json_t *document = cli_document(cli, false);
-        json_object_set_new(document, "error", cli_failure_json(&why));
-        cli_print_json(document, true);
-        return why.exit;
-    }
+    if (!answered)
+        return cli_fail(cli, &why);
     if (cli->json)
-        print_json(cli, view, &parts, watching);
+        print_json(cli, view, &parts);
     else
         print_text(view, &parts);
     if (view->check)
@@ -242,6 +237,7 @@ static int show_once(struct cli *cli, const struct view *view, bool watching)
 /* Until interrupted or nobody reads.  A daemon that is away may come back: shown, and asked again. */
 static int watch(struct cli *cli, const struct view *view, uint64_t interval_ms)
 {
+    cli->json_lines = true;
     for (bool first = true;; first = false) {
         if (!first && !cli->json && !isatty(STDOUT_FILENO))
             puts("");

@@ -29,10 +29,10 @@ static const char *word(const char *const *words, size_t n, int value)
     return value > 0 && (size_t)value < n ? words[value] : "unknown";
 }
 
-#define WORD(value, ...)                                                                           \
-    do {                                                                                           \
-        static const char *const words[] = {"unknown", __VA_ARGS__};                               \
-        return word(words, sizeof(words) / sizeof(words[0]), (int)(value));                        \
+#define WORD(value, ...)                                                                                             \
+    do {                                                                                                             \
+        static const char *const words[] = {"unknown", __VA_ARGS__};                                                 \
+        return word(words, sizeof(words) / sizeof(words[0]), (int)(value));                                          \
     } while (0)
 
 const char *cli_role(Syncrep__Control__Role role)

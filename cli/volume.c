@@ -97,15 +97,15 @@ const struct verb verb_volume_create = {
     .group = "volume",
     .word = "create",
     .summary = "Make a volume, with a copy at both sites.",
-    .usage = "NAME --size SIZE [--pool P] [--peer-pool P] [--preallocate] [--import PATH] [--active-site S] "
-             "[--wait[=60s]]",
+    .usage = "NAME --size SIZE [--pool P] [--peer-pool P]\n"
+             "           [--preallocate] [--import PATH] [--active-site S] [--wait[=60s]]",
     .help = "The volume is empty and in sync at once. It exists at both sites or at neither.\n"
             "\n"
             "  --size SIZE       1MiB to 64TiB, such as 512M or 10GiB (binary units)\n"
             "  --pool P          pool at this site; not needed if there is only one\n"
             "  --peer-pool P     pool at the other site; the one of the same name, or its\n"
             "                    only one\n"
-            "  --preallocate     write zeroes once, so that space is there and writes are fast\n"
+            "  --preallocate     write zeroes once: space is sure, writes are fast\n"
             "  --import PATH     use the device or file with data at PATH (at this site); it\n"
             "                    is copied in full to the peer. --size may be left out\n"
             "  --active-site S   name of the site that hosts will use; this one\n"
@@ -122,8 +122,8 @@ const struct verb verb_volume_create = {
 
 static void print_volumes(const struct cli_parts *parts)
 {
-    static const char *const headings[] = {"NAME", "STATE", ">SIZE", ">ALLOCATED", ">DIRTY", ">HOSTS", "POOL",
-                                           "COLLECTION"};
+    static const char *const headings[] = {"NAME",   "STATE",  ">SIZE", ">ALLOCATED",
+                                           ">DIRTY", ">HOSTS", "POOL",  "COLLECTION"};
     struct cli_table *table = cli_table_new(headings, 8);
 
     for (size_t p = 0; p < parts->n; p++) {

@@ -136,9 +136,9 @@ void call_start(struct client *client, const Syncrep__Control__Request *request)
         client_refuse(client, request->id, SR_E_NO_MEMORY, "the daemon is out of memory");
         return;
     }
-    control_log(control, changes_something(call->op) ? SR_LOG_INFO : SR_LOG_DEBUG, "control: %s%s%s (pid %ld, uid %ld)",
-                sr_control_op_name(call->op), call->object[0] ? " " : "", call->object, (long)call->pid,
-                (long)call->uid);
+    control_log(control, changes_something(call->op) ? SR_LOG_INFO : SR_LOG_DEBUG,
+                "control: %s%s%s (pid %ld, uid %ld)", sr_control_op_name(call->op), call->object[0] ? " " : "",
+                call->object, (long)call->pid, (long)call->uid);
     if (kind == CALL_WAIT)
         wait_start(call, request->wait);
     else if (kind == CALL_FOLLOW)

@@ -70,7 +70,8 @@ bool client_evict_idle(struct sr_control *control)
 {
     struct client *client, *oldest = NULL;
 
-    TAILQ_FOREACH (client, &control->clients, entry) {
+    TAILQ_FOREACH(client, &control->clients, entry)
+    {
         if (!client->call && !client->processing && (!oldest || client->idle_since_ms < oldest->idle_since_ms))
             oldest = client;
     }
@@ -189,7 +190,8 @@ static bool reserve(uint8_t **buffer, size_t *capacity, size_t needed)
 static bool flush(struct client *client)
 {
     while (client->out_length > 0) {
-        ssize_t n = send(client->fd, client->out + client->out_start, client->out_length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n =
+            send(client->fd, client->out + client->out_start, client->out_length, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {

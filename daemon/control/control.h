@@ -48,12 +48,12 @@ struct sr_control_callbacks {
 };
 
 struct sr_control_options {
-    const char *path;              /* of the Unix socket */
-    const char *site;              /* this site's name, for Pong; copied */
-    gid_t group;                   /* that owns the socket; (gid_t)-1: leave as is */
-    uint32_t request_deadline_ms;  /* when the client names none; 0: 30000 */
-    uint32_t idle_ms;              /* a client that sends no request; 0: 60000 */
-    uint32_t stuck_ms;             /* a client that does not take its answer, or leaves a frame half sent; 0: 10000 */
+    const char *path;             /* of the Unix socket */
+    const char *site;             /* this site's name, for Pong; copied */
+    gid_t group;                  /* that owns the socket; (gid_t)-1: leave as is */
+    uint32_t request_deadline_ms; /* when the client names none; 0: 30000 */
+    uint32_t idle_ms;             /* a client that sends no request; 0: 60000 */
+    uint32_t stuck_ms;            /* a client that does not take its answer, or leaves a frame half sent; 0: 10000 */
 };
 
 /* Makes the parent folder if it is missing, replaces a stale socket only if nobody answers on it (SR_E_LOCKED if
@@ -62,8 +62,8 @@ enum sr_error sr_control_open(uv_loop_t *loop, const struct sr_control_options *
                               const struct sr_control_callbacks *callbacks, void *arg, struct sr_control **control,
                               char *error_text, size_t error_text_bytes);
 
-/* Stops listening, removes the socket, answers open calls with SR_E_SHUTDOWN and closes the clients, giving up on what
- * cannot be written at once.  closed_cb (may be NULL) is called from the loop when the last handle is closed and
+/* Stops listening, removes the socket, answers open calls with SR_E_SHUTDOWN and closes the clients, giving up on
+ * what cannot be written at once.  closed_cb (may be NULL) is called from the loop when the last handle is closed and
  * control is freed; until then run the loop.  Calls that were handed out stay valid until their last reply, which
  * may come even after that. */
 void sr_control_close(struct sr_control *control, void (*closed_cb)(void *arg), void *closed_arg);
@@ -83,8 +83,8 @@ void sr_control_emit(struct sr_control *control, enum sr_log_level level, const 
 void sr_control_reply(struct sr_control_call *call, Syncrep__Control__Response *response, bool last);
 
 /* Final reply: Done.  hint may be NULL. */
-void sr_control_reply_done(struct sr_control_call *call, const char *object, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void sr_control_reply_done(struct sr_control_call *call, const char *object, const char *hint, const char *format,
+                           ...) __attribute__((format(printf, 4, 5)));
 
 /* Final reply: Error.  object and hint may be NULL; format is the sentence. */
 void sr_control_reply_error(struct sr_control_call *call, enum sr_error error, const char *object, const char *hint,

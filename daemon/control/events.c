@@ -108,7 +108,8 @@ void sr_control_emit(struct sr_control *control, enum sr_log_level level, const 
 
     uint64_t round = ++control->round;
     do {
-        TAILQ_FOREACH (call, &control->calls[CALL_FOLLOW], entry) {
+        TAILQ_FOREACH(call, &control->calls[CALL_FOLLOW], entry)
+        {
             if (call->round < round)
                 break;
         }

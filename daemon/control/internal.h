@@ -18,19 +18,19 @@
 #include "control/wire.h"
 
 /* ---- bounds ---- */
-#define CLIENTS_MAX        64u
-#define LONG_CALLS_MAX     48u         /* waiters and followers, so that short requests always find a place */
-#define OPEN_CALLS_MAX     256u        /* handed out and not answered, their clients gone or not */
-#define OUT_PAUSE_BYTES    (64u << 10) /* a follower with that much unsent gets no more for now */
-#define CHUNK_BYTES        (256u << 10) /* of a long status or list, in one response */
-#define EVENTS_KEPT        256u
-#define ACCEPT_RETRY_MS    200u /* after running out of descriptors */
-#define WAIT_MERGE_MS      5u
-#define WAIT_RECHECK_MS    1000u
-#define WAIT_MAX_MS        (UINT64_C(30) * 24 * 3600 * 1000)
-#define DEADLINE_MAX_MS    (UINT64_C(24) * 3600 * 1000)
-#define BAD_LOGS_PER_10_S  10u
-#define OBJECT_BYTES       128
+#define CLIENTS_MAX       64u
+#define LONG_CALLS_MAX    48u          /* waiters and followers, so that short requests always find a place */
+#define OPEN_CALLS_MAX    256u         /* handed out and not answered, their clients gone or not */
+#define OUT_PAUSE_BYTES   (64u << 10)  /* a follower with that much unsent gets no more for now */
+#define CHUNK_BYTES       (256u << 10) /* of a long status or list, in one response */
+#define EVENTS_KEPT       256u
+#define ACCEPT_RETRY_MS   200u /* after running out of descriptors */
+#define WAIT_MERGE_MS     5u
+#define WAIT_RECHECK_MS   1000u
+#define WAIT_MAX_MS       (UINT64_C(30) * 24 * 3600 * 1000)
+#define DEADLINE_MAX_MS   (UINT64_C(24) * 3600 * 1000)
+#define BAD_LOGS_PER_10_S 10u
+#define OBJECT_BYTES      128
 
 enum call_kind { CALL_DRIVER, CALL_WAIT, CALL_FOLLOW };
 
@@ -43,7 +43,7 @@ struct sr_control_call {
     enum call_kind kind;
     uint64_t id;
     Syncrep__Control__Request__OpCase op;
-    char object[OBJECT_BYTES]; /* shortened, for messages */
+    char object[OBJECT_BYTES];        /* shortened, for messages */
     uint64_t started_ms, deadline_ms; /* loop time; 0: no deadline */
     pid_t pid;
     uid_t uid;

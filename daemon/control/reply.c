@@ -90,7 +90,8 @@ void sr_control_reply(struct sr_control_call *call, Syncrep__Control__Response *
         call_end(call);
 }
 
-void sr_control_reply_done(struct sr_control_call *call, const char *object, const char *hint, const char *format, ...)
+void sr_control_reply_done(struct sr_control_call *call, const char *object, const char *hint, const char *format,
+                           ...)
 {
     Syncrep__Control__Done done = SYNCREP__CONTROL__DONE__INIT;
     Syncrep__Control__Response response = SYNCREP__CONTROL__RESPONSE__INIT;

@@ -20,9 +20,10 @@ static void timed_out(struct sr_control_call *call, const struct sr_control_wait
 
     snprintf(object, sizeof(object), "%s", call->object);
     snprintf(hint, sizeof(hint), "syncrepctl status%s%s", object[0] ? " " : "", object);
-    sr_control_reply_error(call, SR_E_TIMEOUT, object, info->hint[0] ? info->hint : hint, "%s is not %s after %llu.%llu s%s%s",
-                           name, condition, (unsigned long long)(waited_ms / 1000),
-                           (unsigned long long)(waited_ms % 1000 / 100), info->text[0] ? ": " : "", info->text);
+    sr_control_reply_error(call, SR_E_TIMEOUT, object, info->hint[0] ? info->hint : hint,
+                           "%s is not %s after %llu.%llu s%s%s", name, condition,
+                           (unsigned long long)(waited_ms / 1000), (unsigned long long)(waited_ms % 1000 / 100),
+                           info->text[0] ? ": " : "", info->text);
 }
 
 /* Ends the wait if it is over; time_up: in any case. */
@@ -61,7 +62,8 @@ void wait_check_all(struct sr_control *control)
 
     /* Each look may end calls and begin others, so the list is entered anew every time. */
     do {
-        TAILQ_FOREACH (call, &control->calls[CALL_WAIT], entry) {
+        TAILQ_FOREACH(call, &control->calls[CALL_WAIT], entry)
+        {
             if (call->round < round)
                 break;
         }
@@ -96,7 +98,8 @@ void wait_start(struct sr_control_call *call, const Syncrep__Control__WaitReques
                                (int)request->condition);
         return;
     }
-    bool peer_only = request->name[0] == '\0' && request->condition == SYNCREP__CONTROL__CONDITION__CONDITION_CONNECTED;
+    bool peer_only =
+        request->name[0] == '\0' && request->condition == SYNCREP__CONTROL__CONDITION__CONDITION_CONNECTED;
     if (!peer_only && !sr_name_valid(request->name, &why)) {
         sr_control_reply_error(call, SR_E_INVALID, call->object, "syncrepctl status", "'%.64s' is not a name: %s",
                                request->name, why);

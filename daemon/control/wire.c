@@ -228,8 +228,9 @@ static enum sr_error check_message(const ProtobufCMessageDescriptor *descriptor,
 
 /* ---- requests ---- */
 
-enum sr_error sr_control_request_decode(const uint8_t *bytes, size_t length_bytes, Syncrep__Control__Request **request,
-                                        uint64_t *id, char why[SR_CONTROL_WHY_BYTES])
+enum sr_error sr_control_request_decode(const uint8_t *bytes, size_t length_bytes,
+                                        Syncrep__Control__Request **request, uint64_t *id,
+                                        char why[SR_CONTROL_WHY_BYTES])
 {
     struct memory memory = {SR_CONTROL_REQUEST_MEMORY_BYTES, false};
     ProtobufCAllocator allocator = {counting_alloc, plain_free, &memory};
@@ -238,7 +239,8 @@ enum sr_error sr_control_request_decode(const uint8_t *bytes, size_t length_byte
     *request = NULL;
     *id = 0;
     why[0] = '\0';
-    error = check_message(&syncrep__control__request__descriptor, (struct cursor){bytes, bytes + length_bytes}, 0, why);
+    error =
+        check_message(&syncrep__control__request__descriptor, (struct cursor){bytes, bytes + length_bytes}, 0, why);
     if (error == SR_E_PROTOCOL)
         return error;
     Syncrep__Control__Request *message = syncrep__control__request__unpack(&allocator, length_bytes, bytes);

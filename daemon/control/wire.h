@@ -31,8 +31,9 @@ void sr_control_header_put(uint8_t header[SR_CONTROL_HEADER_BYTES], uint32_t len
  *   SR_E_NO_MEMORY   asks for more memory than a request may: as above
  *   SR_E_VERSION, SR_E_UNSUPPORTED, SR_E_INVALID   well formed but not acceptable: answer, go on
  * *id is the request's id where it could be read, else 0.  why gets a sentence on any error. */
-enum sr_error sr_control_request_decode(const uint8_t *bytes, size_t length_bytes, Syncrep__Control__Request **request,
-                                        uint64_t *id, char why[SR_CONTROL_WHY_BYTES]);
+enum sr_error sr_control_request_decode(const uint8_t *bytes, size_t length_bytes,
+                                        Syncrep__Control__Request **request, uint64_t *id,
+                                        char why[SR_CONTROL_WHY_BYTES]);
 void sr_control_request_free(Syncrep__Control__Request *request); /* NULL is fine */
 
 /* Decodes the body of a response frame, leniently: a newer daemon may send more than we know.  NULL if it does not
