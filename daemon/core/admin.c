@@ -44,16 +44,29 @@ static void set_pause(struct sr_core *core, uint64_t id, enum sr_admin_command c
     remember(core, id, command, true);
 }
 
+/* The new copy's life begins when the last I/O of the old one has ended: what still fails there is not its fault. */
+static void replace_now(struct sr_core *core, struct admin *admin)
+{
+    if (core->rec.failed) {
+        end_session(core, SR_CAUSE_CONNECTING);
+        sr_lineage_replace(&core->rec);
+        for (uint32_t i = 0; i < core->n_volumes; i++)
+            drop_bad(core, &core->volumes[i], 0, UINT64_MAX);
+        commit_clear_maps(core);
+        commit_record(core);
+        core->retry_at_us = 0;
+        set_cause(core, SR_CAUSE_NEVER_SYNCED, "replaced by an administrator: to be copied in full");
+        say(core, SR_LOG_NOTICE, "the copy here was replaced by an administrator and holds nothing");
+    }
+    admin->waits_for_disk = false;
+    admin->commit = core->rec_commit;
+}
+
 static void replace(struct sr_core *core, uint64_t id, bool force)
 {
     bool alone = core->rec.base_kind != SR_BASE_NONE;
-    if (!core->rec.failed && !force) {
-        answer_admin(core, id, SR_E_REFUSED, "the copy of %s here has not failed; nothing is replaced", core->name);
-        return;
-    }
     if (!core->rec.failed) {
-        answer_admin(core, id, SR_E_REFUSED, "the copy of %s here is in use; only a failed copy can be replaced",
-                     core->name);
+        answer_admin(core, id, SR_E_REFUSED, "the copy of %s here has not failed; nothing is replaced", core->name);
         return;
     }
     if (alone && !force) {
@@ -62,17 +75,8 @@ static void replace(struct sr_core *core, uint64_t id, bool force)
                      core->name);
         return;
     }
-    end_session(core, SR_CAUSE_NONE);
-    stop_serving(core);
-    sr_lineage_replace(&core->rec);
-    for (uint32_t i = 0; i < core->n_volumes; i++)
-        drop_bad(core, &core->volumes[i], 0, UINT64_MAX);
-    commit_clear_maps(core);
-    commit_record(core);
-    core->retry_at_us = 0;
-    set_cause(core, SR_CAUSE_NEVER_SYNCED, "replaced by an administrator: to be copied in full");
-    say(core, SR_LOG_NOTICE, "the copy here was replaced by an administrator and holds nothing");
     remember(core, id, SR_ADMIN_REPLACE, false);
+    TAILQ_LAST(&core->admins, admin_list)->waits_for_disk = true;
 }
 
 void on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force)
@@ -113,7 +117,7 @@ static bool finished(struct sr_core *core, const struct admin *admin)
 {
     if (admin->command == SR_ADMIN_STOP)
         return stopped(core);
-    if (admin->commit > core->durable)
+    if (admin->waits_for_disk || admin->commit > core->durable)
         return false;
     if (!admin->needs_peer || !core->link_up)
         return true;
@@ -140,10 +144,14 @@ void admins_pump(struct sr_core *core)
     for (admin = TAILQ_FIRST(&core->admins); admin; admin = next) {
         next = TAILQ_NEXT(admin, link);
         bool late = core->now_us >= admin->deadline_us;
+        if (admin->waits_for_disk && core->n_ios == 0 && settled(core))
+            replace_now(core, admin);
         if (!finished(core, admin) && !late)
             continue;
-        if (admin->commit > core->durable || (late && admin->command == SR_ADMIN_STOP))
-            answer_admin(core, admin->id, SR_E_TIMEOUT, "%s: not finished in time; it goes on", core->name);
+        if (admin->waits_for_disk || admin->commit > core->durable || (late && admin->command == SR_ADMIN_STOP))
+            answer_admin(core, admin->id, SR_E_TIMEOUT, "%s: not finished in time%s", core->name,
+                         admin->waits_for_disk ? ": the old copy still has I/O under way; nothing was replaced" :
+                                                 "; it goes on");
         else
             answer_admin(core, admin->id, SR_OK, "%s: %s%s", core->name, done_text(core, admin),
                          late ? "; the other site has not confirmed it yet" : "");

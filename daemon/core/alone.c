@@ -67,6 +67,7 @@ void go_alone(struct sr_core *core, enum sr_cause cause)
         core->retry_at_us = 0;
     else
         back_off(core);
+    requests_forgive_peer(core);
     explain_alone(core, cause);
     if (!was_alone)
         say(core, SR_LOG_WARNING, "going on alone (%s): %s", sr_cause_name(cause), core->detail);

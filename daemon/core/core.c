@@ -165,13 +165,22 @@ static void tell_hosts(struct sr_core *core)
     act(core, SR_ACT_SERVE)->serve = core->serve_told;
 }
 
+static uint64_t stall_deadline(const struct sr_core *core, const struct request *oldest)
+{
+    return oldest->peer_wait_since_us + (uint64_t)core->tune.stall_budget_ms * 1000;
+}
+
 /* The peer may make a host wait for the stall budget and no longer, whatever the reason. */
 static void check_stall(struct sr_core *core)
 {
     const struct request *oldest = TAILQ_FIRST(&core->peer_wait);
     if (!oldest || !serving(core) || core->mode == MODE_ALONE)
         return;
-    if (core->now_us - oldest->peer_wait_since_us < (uint64_t)core->tune.stall_budget_ms * 1000)
+    if (core->now_us < stall_deadline(core, oldest))
+        return;
+    while (oldest && oldest->state == PIECE_LOCKING) /* is it the peer at all that the lock's holder waits for? */
+        oldest = TAILQ_NEXT(oldest, peer_wait);
+    if (!oldest)
         return;
     go_alone(core, core->link_up ? SR_CAUSE_PEER_STALLED : SR_CAUSE_PEER_UNREACHABLE);
 }
@@ -186,8 +195,10 @@ static void set_timer(struct sr_core *core)
 {
     uint64_t timer = 0;
     const struct request *oldest = TAILQ_FIRST(&core->peer_wait);
+    while (oldest && stall_deadline(core, oldest) <= core->now_us) /* overdue ones wait for the disk here, not for the peer */
+        oldest = TAILQ_NEXT(oldest, peer_wait);
     if (oldest && serving(core) && core->mode != MODE_ALONE)
-        sooner(&timer, oldest->peer_wait_since_us + (uint64_t)core->tune.stall_budget_ms * 1000);
+        sooner(&timer, stall_deadline(core, oldest));
     if (core->link_up && core->stage == STAGE_NONE && core->retry_at_us > core->now_us)
         sooner(&timer, core->retry_at_us);
     sooner(&timer, core->cool_at_us);

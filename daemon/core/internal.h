@@ -185,6 +185,7 @@ struct admin {
     enum sr_admin_command command;
     uint64_t commit;      /* answered when durable */
     uint64_t deadline_us; /* answered at the latest then */
+    bool waits_for_disk;  /* REPLACE: not begun yet */
     bool needs_peer;      /* also wait until the peer has adopted it */
 };
 
@@ -303,6 +304,7 @@ void request_io_done(struct sr_core *core, struct request *request, enum sr_erro
 void request_peer_done(struct sr_core *core, struct request *request, const struct sr_peer_msg *msg);
 void requests_session_ended(struct sr_core *core);
 void requests_session_open(struct sr_core *core); /* re-send what is held */
+void requests_forgive_peer(struct sr_core *core);
 void requests_mark_unfinished(struct sr_core *core);
 void requests_refuse_all(struct sr_core *core);
 void requests_commits_done(struct sr_core *core);

@@ -316,6 +316,7 @@ static void wait_until_settled(struct sr_core *core, struct request *request)
 
 static void start_read(struct sr_core *core, struct request *request)
 {
+    stop_waiting_for_peer(core, request);
     request->state = PIECE_RUNNING;
     request->io = start_io(core, IO_REQUEST, request, request->volume,
                            (struct sr_disk_io){.op = SR_DISK_READ,
@@ -349,6 +350,8 @@ static void try_lock(struct sr_core *core, struct request *request)
     if (sr_rangelock_acquire(&request->volume->locks, &request->lock, piece_first(request), piece_end(request),
                              is_read(request), request))
         make_ready(core, request);
+    else if (core->mode != MODE_ALONE && !TAILQ_EMPTY(&core->peer_wait))
+        wait_for_peer(core, request); /* whoever holds the lock may wait for the peer: the budget runs for us too */
 }
 
 static void lock_held(struct sr_core *core, struct request *request)
@@ -550,6 +553,16 @@ void requests_session_open(struct sr_core *core)
         core->held_left++;
     }
     make_all_ready(core);
+}
+
+/* Alone, nobody waits for the peer; a later session starts the clock anew. */
+void requests_forgive_peer(struct sr_core *core)
+{
+    struct request *request;
+    while ((request = TAILQ_FIRST(&core->peer_wait))) {
+        stop_waiting_for_peer(core, request);
+        request->peer_wait_since_us = 0;
+    }
 }
 
 /* What these write here may be missing at the peer. */
