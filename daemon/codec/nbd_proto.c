@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/checked.h"
 
 static const char base_allocation[] = "base:allocation";
 
@@ -404,7 +405,7 @@ enum sr_nbd_errno sr_nbd_check_request(const struct sr_nbd_request_header *reque
         return request->offset_bytes == 0 && request->length_bytes == 0 ? error : SR_NBD_EINVAL;
     if (request->length_bytes == 0)
         return SR_NBD_EINVAL;
-    if (request->offset_bytes > terms->size_bytes || request->length_bytes > terms->size_bytes - request->offset_bytes)
+    if (!sr_range_ok(request->offset_bytes, request->length_bytes, terms->size_bytes))
         return commands[command].beyond_end;
     if (commands[command].moves_data && request->length_bytes > SR_NBD_IO_MAX_BYTES)
         return SR_NBD_EOVERFLOW;

@@ -218,6 +218,7 @@ static void do_meta_context(struct conn *conn)
 {
     uint8_t bytes[SR_NBD_OPTION_REPLY_MAX_BYTES];
     bool list = conn->option.option == SR_NBD_OPT_LIST_META_CONTEXT;
+    uint32_t id = list ? 0 : SR_NBD_META_BASE_ALLOCATION_ID;
     struct sr_nbd_export_info info;
     struct sr_nbd_meta meta;
     enum sr_error error;
@@ -238,8 +239,7 @@ static void do_meta_context(struct conn *conn)
     if (!export)
         return;
     if (meta.base_allocation)
-        send_bytes(conn, bytes,
-                   sr_nbd_put_rep_meta_context(bytes, conn->option.option, list ? 0 : SR_NBD_META_BASE_ALLOCATION_ID));
+        send_bytes(conn, bytes, sr_nbd_put_rep_meta_context(bytes, conn->option.option, id));
     if (!list) {
         conn->meta_base = meta.base_allocation;
         conn->meta_export = export;

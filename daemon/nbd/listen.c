@@ -1,8 +1,8 @@
 /* listen.c - the sockets that accept.
  *
  * Invariants
- *   1. A connection that cannot be had is taken off the queue and closed, or the listener rests until the next tick: a full
- *      descriptor table or a full house never makes the loop spin.
+ *   1. A connection that cannot be had is taken off the queue and closed, or the listener rests for a moment: a
+ *      full descriptor table or a full house never makes the loop spin.
  *   2. One descriptor is kept in reserve for just that.
  *   3. At the cap the oldest handshake makes room, never a connection that has reached the transmission phase: hosts
  *      at work keep their connection, and a host that wants in gets in among strangers that only sit there.

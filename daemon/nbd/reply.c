@@ -1,7 +1,7 @@
 /* reply.c - requests in flight and the replies to them.
  *
- * A tag is (generation, index) of a slot in the server's table.  The generation changes when the slot is freed, so a late
- * or repeated completion finds nothing: it can never answer another request.
+ * A tag is (generation, index) of a slot in the server's table.  The generation changes when the slot is freed, so a
+ * late or repeated completion finds nothing: it can never answer another request.
  *
  * Invariants
  *   1. A slot in use is on the list of its connection, or orphaned (conn NULL) until it is completed or its export
@@ -183,11 +183,12 @@ static uint32_t collect_extents(struct conn *conn, const struct sr_nbd_request_h
 {
     uint64_t at = header->offset_bytes, end = at + header->length_bytes, start = at, step;
     const struct sr_nbd_server *server = conn->server;
+    uint64_t (*extent)(void *, void *, uint64_t, uint64_t, bool *) = server->callbacks.extent;
     bool hole = false, kind = false;
     uint32_t n = 0;
 
     for (unsigned looks = 0; at < end && looks < 4 * STATUS_EXTENTS_MAX; looks++) {
-        step = server->callbacks.extent ? server->callbacks.extent(server->arg, conn->export, at, end - at, &hole) : 0;
+        step = extent ? extent(server->arg, conn->export, at, end - at, &hole) : 0;
         if (step == 0) {
             step = end - at;
             hole = false;

@@ -1,12 +1,13 @@
 /* server.c - life of the server, deadlines, the line for memory, the log.
  *
- * Two timers, each running only while it is needed: `tick` for deadlines (handshakes, leaving clients, a listener that
- * rests), `retry` for connections that wait for memory which others of the same budget may free without telling.
+ * Two timers, each running only while it is needed: `tick` for deadlines (handshakes, leaving clients, a listener
+ * that rests), `retry` for connections that wait for memory, which others of the same budget may free without
+ * telling.
  *
  * Invariants
  *   1. No deadline is missed by more than TICK_MS.
- *   2. While a connection waits for memory, the first in line is asked again at least every STALL_RETRY_MS, and nobody
- *      who holds memory without moving bytes keeps it for longer than hold_timeout_ms.
+ *   2. While a connection waits for memory, the first in line is asked again at least every STALL_RETRY_MS, and
+ *      nobody who holds memory without moving bytes keeps it for longer than hold_timeout_ms.
  *   3. After sr_nbd_server_close no connection is begun, and the end comes by the deadline whatever clients and
  *      backend do.
  */
@@ -91,7 +92,7 @@ static void check_hold(struct sr_nbd_server *server, struct conn *conn, uint64_t
     }
 }
 
-/* conn_abort removes from the list: the next one is looked up before.  Only conn itself goes. */
+/* Of the list only conn itself can go in a turn. */
 static void tick(uv_timer_t *timer)
 {
     struct sr_nbd_server *server = timer->data;
@@ -105,12 +106,14 @@ static void tick(uv_timer_t *timer)
         next = TAILQ_NEXT(conn, link);
         if (conn->phase != PHASE_TRANSMISSION)
             needed = true;
+        conn_enter(conn);
         if (TAILQ_EMPTY(&server->stalled))
             conn->moved_ms = 0;
         else
             check_hold(server, conn, now);
         if (conn_alive(conn))
             check_deadline(server, conn, now);
+        conn_leave(conn);
     }
     if (server->closing && now >= server->close_deadline_ms)
         while ((conn = TAILQ_FIRST(&server->conns)))

@@ -5,8 +5,8 @@
  *      `-> DRAIN -> (error reply) -> HEADER
  *
  * A header is read together with whatever came behind it into a small buffer: a short write then takes one system
- * call instead of two, for a copy of some kilobytes.  The rest of a long payload is read straight into the buffer that goes
- * to disk and peer.
+ * call instead of two, for a copy of some kilobytes.  The rest of a long payload is read straight into the buffer
+ * that goes to disk and peer.
  *
  * Invariants
  *   1. After an error the next byte that is taken for a header is the one behind the refused request's payload.
@@ -94,7 +94,8 @@ static void refuse(struct conn *conn, enum sr_nbd_errno error)
     uint32_t payload_bytes = sr_nbd_request_payload_bytes(&conn->request);
 
     if (payload_bytes > SR_NBD_DRAIN_MAX_BYTES) {
-        server_log(conn->server, SR_LOG_WARNING, "nbd: a client sent a write of %u bytes: disconnected", payload_bytes);
+        server_log(conn->server, SR_LOG_WARNING, "nbd: a client sent a write of %u bytes: disconnected",
+                   payload_bytes);
         conn_abort(conn);
         return;
     }
@@ -134,12 +135,13 @@ static bool admit(struct conn *conn)
     const struct sr_budget *budget = server->config.budget;
     bool moves_data = header->command == SR_NBD_CMD_READ || header->command == SR_NBD_CMD_WRITE;
     size_t bytes = moves_data ? header->length_bytes : 0;
+    size_t charged_bytes = (bytes + SR_BUF_ALIGN - 1) / SR_BUF_ALIGN * SR_BUF_ALIGN;
     struct inflight *inflight;
     struct sr_buf *buf = NULL;
 
     if (answer_here(conn))
         return conn_alive(conn);
-    if (budget && budget->limit_bytes && (bytes + SR_BUF_ALIGN - 1) / SR_BUF_ALIGN * SR_BUF_ALIGN > budget->limit_bytes) {
+    if (budget && budget->limit_bytes && charged_bytes > budget->limit_bytes) {
         refuse(conn, SR_NBD_ENOMEM); /* it would wait for ever */
         return conn_alive(conn);
     }
@@ -239,7 +241,8 @@ static bool drain(struct conn *conn, size_t *moved)
     if (conn->drain_bytes > 0) {
         got = take_staged(conn, NULL, conn->drain_bytes);
         if (got == 0) /* nothing is staged, so the whole of `in` is free */
-            got = conn_read(conn, conn->in, conn->drain_bytes < sizeof conn->in ? conn->drain_bytes : sizeof conn->in);
+            got = conn_read(conn, conn->in,
+                            conn->drain_bytes < sizeof conn->in ? conn->drain_bytes : sizeof conn->in);
         if (got == 0)
             return false;
         *moved += got;

@@ -7,9 +7,10 @@
  *     --depth N --connections N --handshake-ms N --evict-ms N --budget BYTES --hold-ms N
  *     --delay-us N              answer each request so much later
  *
- * Prints "ready" when clients may come, statistics as JSON at SIGUSR1, and leaves in order at SIGTERM.  Data lives
- * in anonymous memory; a page that was never written, or was trimmed, is a hole.  Requests whose offset lies in the last
- * block of an export of exactly 1048576 + 4096 bytes fail with an I/O error, for tests of errors from below.
+ * Prints "ready" when clients may come and statistics as JSON at SIGUSR1, drops its first export at SIGUSR2, and
+ * leaves in order at SIGTERM.  Data lives in anonymous memory; a page that was never written, or was trimmed, is a
+ * hole.  Requests whose offset lies in the last block of an export of exactly 1048576 + 4096 bytes fail with an I/O
+ * error (a trim: with "shutting down"), for tests of errors from below.
  */
 #include <errno.h>
 #include <signal.h>
@@ -54,7 +55,7 @@ static uint32_t n_volumes;
 static struct job *first_job, **last_job = &first_job;
 static uv_timer_t job_timer;
 static uv_idle_t job_idle;
-static uv_signal_t on_term, on_usr1;
+static uv_signal_t on_term, on_usr1, on_usr2;
 static uint64_t delay_us;
 static uint64_t n_fua, n_flush;
 
@@ -126,7 +127,7 @@ static enum sr_error carry_out(struct volume *volume, const struct sr_nbd_reques
     }
     SR_ASSERT(length > 0 && offset <= volume->size_bytes && length <= volume->size_bytes - offset);
     if (volume->size_bytes == FAULTY_BYTES && offset >= SR_MIB)
-        return SR_E_IO;
+        return request->op == SR_HOST_TRIM ? SR_E_SHUTDOWN : SR_E_IO;
     switch (request->op) {
     case SR_HOST_READ:
         memcpy(request->buf->data, volume->data + offset, length);
@@ -228,6 +229,7 @@ static void on_closed(void *arg)
     uv_close((uv_handle_t *)&job_idle, NULL);
     uv_close((uv_handle_t *)&on_term, NULL);
     uv_close((uv_handle_t *)&on_usr1, NULL);
+    uv_close((uv_handle_t *)&on_usr2, NULL);
 }
 
 static void stop(uv_signal_t *handle, int number)
@@ -258,6 +260,17 @@ static void report(uv_signal_t *handle, int number)
            (long long)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
                (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000,
            usage.ru_maxrss, (unsigned long long)s.log_suppressed);
+    fflush(stdout);
+}
+
+static void drop(uv_signal_t *handle, int number)
+{
+    uint32_t before = sr_nbd_export_connections(server, &volumes[0]);
+
+    (void)handle;
+    (void)number;
+    sr_nbd_drop_export(server, &volumes[0]);
+    printf("connections %u, then %u\n", before, sr_nbd_export_connections(server, &volumes[0]));
     fflush(stdout);
 }
 
@@ -378,6 +391,8 @@ int main(int argc, char **argv)
     uv_signal_start(&on_term, stop, SIGTERM);
     uv_signal_init(loop, &on_usr1);
     uv_signal_start(&on_usr1, report, SIGUSR1);
+    uv_signal_init(loop, &on_usr2);
+    uv_signal_start(&on_usr2, drop, SIGUSR2);
     if (options.unix_path) {
         if (sr_nbd_listen_unix(server, options.unix_path, tls, why, sizeof why))
             fail(why);

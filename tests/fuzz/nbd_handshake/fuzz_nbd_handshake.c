@@ -1,6 +1,7 @@
 /* fuzz_nbd_handshake.c - whatever a stranger may send before it has chosen an export.
  *
- * The input is what follows the greeting: client flags, then options.  Each decoded value must lie within the input. */
+ * The input is what follows the greeting: client flags, then options.  Each decoded value must lie within the input.
+ */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

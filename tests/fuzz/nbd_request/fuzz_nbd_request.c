@@ -1,6 +1,7 @@
 /* fuzz_nbd_request.c - whatever a client may send in the transmission phase.
  *
- * Two bytes choose the terms, then requests follow.  What passes the check must satisfy what the backend is promised. */
+ * Two bytes choose the terms, then requests follow.  What passes the check must satisfy what the backend is promised.
+ */
 #include <stddef.h>
 #include <stdint.h>
 

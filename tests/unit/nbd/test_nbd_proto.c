@@ -169,8 +169,8 @@ static void option_replies(void **state)
     assert_memory_equal(out + 16, "\0\0\0\x0e\0\3\0\0\0\1\0\0\x10\0\2\0\0\0", 18);
     assert_int_equal(sr_nbd_put_rep_info_text(out, 7, SR_NBD_INFO_NAME, "n"), 23);
     assert_memory_equal(out + 16, "\0\0\0\3\0\1n", 7);
-    assert_int_equal(sr_nbd_put_rep_meta_context(out, 11, 1), 39);
-    assert_memory_equal(out + 8, "\0\0\0\x0b\0\0\0\4\0\0\0\x13\0\0\0\1base:allocation", 31);
+    assert_int_equal(sr_nbd_put_rep_meta_context(out, SR_NBD_OPT_SET_META_CONTEXT, 1), 39);
+    assert_memory_equal(out + 8, "\0\0\0\x0a\0\0\0\4\0\0\0\x13\0\0\0\1base:allocation", 31);
 }
 
 static void text_that_is_too_long_is_cut_between_characters(void **state)
