@@ -159,6 +159,23 @@ class Handshake(nbdtest.Case):
         self.assertGreater(stats["handshake_timeouts"], 0)
         self.assertLess(len(server.log_text().splitlines()), 100)
 
+    def test_at_the_cap_the_oldest_handshake_makes_room(self):
+        server = self.server("v:1048576", "--connections", "8", "--handshake-ms", "600000", "--evict-ms", "100")
+        idle = [server.connect() for _ in range(8)]
+        wait_until(lambda: server.stats()["handshaking"] == 8)
+        time.sleep(0.2)  # what they must have had as a chance
+        with server.connect() as sock:
+            go(sock)
+            self.assertEqual(server.stats()["evicted"], 1)
+            self.assertEqual(server.stats()["connections"], 8)
+            receive(idle[0], 18)
+            self.assertTrue(closed_by_server(idle[0]))
+            idle += [server.connect() for _ in range(20)]
+            sock.sendall(request(0, 1, 0, 512))  # who is in stays in
+            self.assertEqual(simple_reply(sock, 512)[0], 0)
+        for sock in idle:
+            sock.close()
+
     def test_churn(self):
         server = self.server("v:1048576", tcp=True)
         for i in range(2000):
