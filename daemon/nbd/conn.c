@@ -90,7 +90,7 @@ static void on_error(void *arg, enum sr_error error, const char *text)
 
 /* ---- birth and death ------------------------------------------------------------------------------------ */
 
-void conn_new(struct sr_nbd_server *server, int fd, enum sr_nbd_tls tls_mode)
+void nbd_conn_new(struct sr_nbd_server *server, int fd, enum sr_nbd_tls tls_mode)
 {
     static const struct sr_stream_callbacks callbacks = {on_readable, on_drained, on_ready, on_error};
     uint8_t greeting[SR_NBD_GREETING_BYTES];

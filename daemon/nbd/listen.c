@@ -108,7 +108,7 @@ static void welcome(struct listener *listener, int fd)
     }
     if (!listener->is_unix)
         set_keepalive(fd);
-    conn_new(server, fd, listener->tls_mode);
+    nbd_conn_new(server, fd, listener->tls_mode);
 }
 
 static void on_acceptable(uv_poll_t *poll, int status, int events)

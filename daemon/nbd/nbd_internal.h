@@ -162,7 +162,7 @@ bool spare_open(struct sr_nbd_server *server);
 
 /* ---- conn.c ---- */
 /* Takes fd over in any case. */
-void conn_new(struct sr_nbd_server *server, int fd, enum sr_nbd_tls tls_mode);
+void nbd_conn_new(struct sr_nbd_server *server, int fd, enum sr_nbd_tls tls_mode);
 void conn_enter(struct conn *conn);
 void conn_leave(struct conn *conn);
 /* Close now; requests in flight go on without it.  The caller is inside (conn_enter) or forgets conn. */
