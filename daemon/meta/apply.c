@@ -60,8 +60,8 @@ static int read_collection(struct sr_meta_env *env, MDB_txn *txn, const struct s
     int rc = mdb_get(txn, env->dbi[SR_META_DB_COLLECTIONS], &key, &value);
     if (rc != 0)
         return rc;
-    enum sr_error error = sr_meta_parse(SR_META_DB_COLLECTIONS, uuid->b, SR_UUID_BYTES, value.mv_data, value.mv_size,
-                                        entry, &why);
+    enum sr_error error =
+        sr_meta_parse(SR_META_DB_COLLECTIONS, uuid->b, SR_UUID_BYTES, value.mv_data, value.mv_size, entry, &why);
     return error == SR_OK ? 0 : MDB_CORRUPTED;
 }
 

@@ -19,9 +19,9 @@
  *   C4  Keys ascend over the whole tree and every branch key separates its children: a lookup finds all.
  *   C5  Pages, depth and entries are as many as each tree says.
  *   C6  The newest entry of a free list is that of its transaction.  (Every transaction but the very first replaces
- *       the root of the catalogue, so it frees at least one page.)  With C1 this finds one changed bit in the number of
- *       either meta page.  The snapshot before the newest is still whole: LMDB reuses its pages only once the
- *       next transaction is committed.
+ *       the root of the catalogue, so it frees at least one page.)  With C1 this finds one changed bit in the number
+ * of either meta page.  The snapshot before the newest is still whole: LMDB reuses its pages only once the next
+ * transaction is committed.
  */
 #include "meta/check.h"
 
@@ -101,8 +101,8 @@ struct walk {
     uint32_t page_bytes;
     uint64_t last_page;
     uint8_t *used; /* a bit a page */
-    bool freelist;     /* the tree being walked is the free list ... */
-    bool older;        /* ... of the snapshot before: what it lists may be in use by now */
+    bool freelist; /* the tree being walked is the free list ... */
+    bool older;    /* ... of the snapshot before: what it lists may be in use by now */
     enum sr_meta_db db;
     /* of the tree being walked */
     uint64_t entries, branch_pages, leaf_pages, overflow_pages;
@@ -135,7 +135,10 @@ fail(struct sr_meta_check *check, enum sr_error error, const char *format, ...)
 static enum sr_error damaged(struct walk *walk, uint64_t page, const char *what)
 {
     return fail(walk->check, SR_E_CORRUPT, "the metadata is damaged (page %" PRIu64 " of %s: %s)", page,
-                walk->freelist ? "the free list" : walk->main_tree ? "the catalogue" : sr_meta_db_name(walk->db), what);
+                walk->freelist    ? "the free list"
+                : walk->main_tree ? "the catalogue"
+                                  : sr_meta_db_name(walk->db),
+                what);
 }
 
 static enum sr_error read_at(struct sr_meta_check *check, int fd, void *data, size_t bytes, uint64_t offset)
@@ -199,7 +202,8 @@ static enum sr_error read_overflow(struct walk *walk, uint64_t first, uint32_t v
 
 /* ---- order ----------------------------------------------------------------------------------------- */
 
-static int key_compare(const struct walk *walk, const uint8_t *a, uint32_t a_bytes, const uint8_t *b, uint32_t b_bytes)
+static int key_compare(const struct walk *walk, const uint8_t *a, uint32_t a_bytes, const uint8_t *b,
+                       uint32_t b_bytes)
 {
     if (walk->freelist) { /* transaction numbers */
         uint64_t x, y;
@@ -366,7 +370,8 @@ static enum sr_error walk_nodes(struct walk *walk, uint64_t page, const uint8_t 
         memcpy(&offset, data + sizeof(header) + 2 * i, sizeof(offset));
         if (offset < header.upper || offset + sizeof(struct disk_node) > walk->page_bytes)
             return damaged(walk, page, "an entry out of bounds");
-        error = leaf ? take_leaf_node(walk, page, data, offset) : take_branch_node(walk, page, data, offset, i, level);
+        error =
+            leaf ? take_leaf_node(walk, page, data, offset) : take_branch_node(walk, page, data, offset, i, level);
     }
     return error;
 }
@@ -523,7 +528,8 @@ enum sr_error sr_meta_check_file(int fd, struct sr_meta_check *check)
         return fail(check, SR_E_IO, "cannot read the metadata: %s", strerror(errno));
     walk.page_bytes = meta.trees[0].pad;
     walk.last_page = meta.last_page;
-    if (check->map_bytes > MAP_MAX_PAGES * walk.page_bytes || (meta.last_page + 1) * walk.page_bytes > check->map_bytes)
+    if (check->map_bytes > MAP_MAX_PAGES * walk.page_bytes ||
+        (meta.last_page + 1) * walk.page_bytes > check->map_bytes)
         return fail(check, SR_E_CORRUPT, "the metadata is damaged (impossible size in a meta page)");
     if ((uint64_t)st.st_size < check->map_bytes)
         return fail(check, SR_E_CORRUPT, "the metadata is truncated (%" PRIu64 " bytes, should be %" PRIu64 ")",

@@ -18,8 +18,8 @@ typedef enum sr_error (*sr_meta_visit_fn)(void *arg, enum sr_meta_db db, const v
                                           const void *value, size_t value_bytes);
 
 struct sr_meta_check {
-    const char *path;  /* of the file, for error_text */
-    uint64_t txnid;    /* check this snapshot; 0: the newest */
+    const char *path; /* of the file, for error_text */
+    uint64_t txnid;   /* check this snapshot; 0: the newest */
     sr_meta_visit_fn visit;
     void *arg;
     char *error_text; /* one sentence that names path */

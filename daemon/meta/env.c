@@ -25,7 +25,7 @@
 
 #include "base/assert.h"
 
-#define LOCK_FILE_BYTES  8192      /* 126 reader slots, LMDB's default */
+#define LOCK_FILE_BYTES  8192 /* 126 reader slots, LMDB's default */
 #define FULL_BELOW_BYTES (64 * SR_KIB)
 
 static enum sr_error report(const struct sr_meta_env *env, int rc, const char *what, char *error_text,

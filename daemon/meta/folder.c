@@ -92,9 +92,8 @@ enum sr_error sr_meta_folder_lock(const char *state_dir, int *fd_out, char *erro
     if (fd < 0)
         return failed(errno, "open", path, error_text, error_text_bytes);
     if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
-        error = errno == EAGAIN || errno == EACCES
-                    ? locked_by_other(state_dir, fd, error_text, error_text_bytes)
-                    : failed(errno, "lock", path, error_text, error_text_bytes);
+        error = errno == EAGAIN || errno == EACCES ? locked_by_other(state_dir, fd, error_text, error_text_bytes)
+                                                   : failed(errno, "lock", path, error_text, error_text_bytes);
         close(fd);
         return error;
     }

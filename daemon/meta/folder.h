@@ -18,8 +18,8 @@ enum sr_error sr_meta_folder_write_site(const char *state_dir, const struct sr_u
                                         size_t error_text_bytes);
 
 /* The folder of the environment, also before it has its name: see open.c. */
-#define SR_META_ENV_NAME      "meta"
-#define SR_META_ENV_NEW_NAME  "meta.new"
+#define SR_META_ENV_NAME     "meta"
+#define SR_META_ENV_NEW_NAME "meta.new"
 
 /* Removes data.mdb, lock.mdb and the folder meta.new itself, if they are there. */
 enum sr_error sr_meta_folder_remove_new(const char *state_dir, char *error_text, size_t error_text_bytes);

@@ -61,10 +61,10 @@ enum sr_meta_db sr_meta_db_from_name(const void *name, size_t bytes);
 
 /* ---- keys ----------------------------------------------------------------------------------------- */
 
-#define SR_META_SITE_KEY      "site"
+#define SR_META_SITE_KEY       "site"
 #define SR_META_UUID_KEY_BYTES 16
-#define SR_META_MAP_KEY_BYTES 20 /* volume, region as big-endian u32: regions of a volume lie in order */
-#define SR_META_BAD_KEY_BYTES 24 /* volume, block as big-endian u64 */
+#define SR_META_MAP_KEY_BYTES  20 /* volume, region as big-endian u32: regions of a volume lie in order */
+#define SR_META_BAD_KEY_BYTES  24 /* volume, block as big-endian u64 */
 
 void sr_meta_format_map_key(const struct sr_uuid *volume, uint32_t region, uint8_t key[SR_META_MAP_KEY_BYTES]);
 void sr_meta_format_bad_key(const struct sr_uuid *volume, uint64_t block, uint8_t key[SR_META_BAD_KEY_BYTES]);

@@ -25,7 +25,7 @@ struct sr_meta_job {
     uint64_t tag;
     enum sr_error error;
     enum sr_error refused; /* not SR_OK: holds nothing to apply, only its place in the order */
-    bool last_record; /* no later change of this batch replaces the record again */
+    bool last_record;      /* no later change of this batch replaces the record again */
 
     /* of a core; commit NULL: of the catalogue */
     const struct sr_commit *commit;

@@ -191,8 +191,8 @@ static enum sr_error on_map_entry(void *arg, const struct sr_meta_entry *entry)
     }
 }
 
-enum sr_error sr_meta_load_map(struct sr_meta *meta, const struct sr_uuid *volume, struct sr_core *core, uint32_t index,
-                               char *error_text, size_t error_text_bytes)
+enum sr_error sr_meta_load_map(struct sr_meta *meta, const struct sr_uuid *volume, struct sr_core *core,
+                               uint32_t index, char *error_text, size_t error_text_bytes)
 {
     static const enum sr_meta_db dbs[] = {SR_META_DB_FROM, SR_META_DB_MAPS, SR_META_DB_BAD};
     struct map_arg to = {.core = core, .index = index};

@@ -31,7 +31,7 @@ struct sr_meta_site {
 };
 
 enum sr_volume_state {
-    SR_VOLUME_PENDING = 1,  /* being created: exists nowhere until the creating site says so */
+    SR_VOLUME_PENDING = 1, /* being created: exists nowhere until the creating site says so */
     SR_VOLUME_LIVE = 2,
     SR_VOLUME_DELETING = 3 /* tombstone: the peer may still have it; its image is gone or goes */
 };
@@ -88,12 +88,14 @@ const char *sr_meta_failure(struct sr_meta *meta);
  * SR_E_VERSION, and error_text then names database and key.  Sees what is durable, not what is queued. */
 typedef enum sr_error (*sr_meta_volume_fn)(void *arg, const struct sr_meta_volume *volume);
 typedef enum sr_error (*sr_meta_collection_fn)(void *arg, const struct sr_meta_collection *collection);
-enum sr_error sr_meta_each_volume(struct sr_meta *meta, sr_meta_volume_fn fn, void *arg, char *error_text, size_t error_text_bytes);
-enum sr_error sr_meta_each_collection(struct sr_meta *meta, sr_meta_collection_fn fn, void *arg, char *error_text, size_t error_text_bytes);
+enum sr_error sr_meta_each_volume(struct sr_meta *meta, sr_meta_volume_fn fn, void *arg, char *error_text,
+                                  size_t error_text_bytes);
+enum sr_error sr_meta_each_collection(struct sr_meta *meta, sr_meta_collection_fn fn, void *arg, char *error_text,
+                                      size_t error_text_bytes);
 /* Calls sr_core_load_* on the core for everything the map of this volume holds (from, then regions, then bad
  * blocks, ascending).  SR_E_NOT_FOUND: the catalogue has no such volume. */
-enum sr_error sr_meta_load_map(struct sr_meta *meta, const struct sr_uuid *volume, struct sr_core *core, uint32_t index,
-                               char *error_text, size_t error_text_bytes);
+enum sr_error sr_meta_load_map(struct sr_meta *meta, const struct sr_uuid *volume, struct sr_core *core,
+                               uint32_t index, char *error_text, size_t error_text_bytes);
 
 /* ---- changes: asynchronous, in order, done on the loop ----------------------------------------------
  *
@@ -106,16 +108,18 @@ typedef void (*sr_meta_done_fn)(void *arg, uint64_t tag, enum sr_error error);
 /* A core's commit: record of `collection`, map ops of volumes[op->volume].  volumes and commit stay valid and
  * unchanged until done.  tag comes back in done. CLEAR leaves bad blocks marked: they are cleared one by one. */
 void sr_meta_commit_core(struct sr_meta *meta, const struct sr_uuid *collection, const struct sr_uuid *volumes,
-                         uint32_t n_volumes, const struct sr_commit *commit, sr_meta_done_fn done, void *arg, uint64_t tag);
+                         uint32_t n_volumes, const struct sr_commit *commit, sr_meta_done_fn done, void *arg,
+                         uint64_t tag);
 
 /* The site's own catalogue; any field NULL: not changed.  Copied. One transaction. */
 struct sr_meta_change {
     const struct sr_meta_volume *put_volume;
     const struct sr_meta_collection *put_collection;
-    const struct sr_uuid *drop_volume;     /* with its whole map */
+    const struct sr_uuid *drop_volume; /* with its whole map */
     const struct sr_uuid *drop_collection;
-    const struct sr_uuid *peer;            /* site UUID of the peer */
+    const struct sr_uuid *peer; /* site UUID of the peer */
 };
-void sr_meta_commit_change(struct sr_meta *meta, const struct sr_meta_change *change, sr_meta_done_fn done, void *arg, uint64_t tag);
+void sr_meta_commit_change(struct sr_meta *meta, const struct sr_meta_change *change, sr_meta_done_fn done, void *arg,
+                           uint64_t tag);
 
 #endif

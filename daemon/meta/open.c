@@ -156,8 +156,8 @@ static enum sr_error check_env(struct opening *opening)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         int errnum = errno;
-        snprintf(opening->text, opening->text_bytes, "%s: the metadata cannot be opened, will not start as if new: %s",
-                 path, strerror(errnum));
+        snprintf(opening->text, opening->text_bytes,
+                 "%s: the metadata cannot be opened, will not start as if new: %s", path, strerror(errnum));
         return errnum == ENOENT ? SR_E_CORRUPT : sr_error_from_errno(errnum);
     }
     enum sr_error error = sr_meta_check_file(fd, &check);
@@ -267,7 +267,8 @@ static enum sr_error open_and_boot(struct sr_meta *meta, struct opening *opening
     while (error == SR_E_NO_SPACE && use_reserve(meta));
     if (error == SR_E_NO_SPACE)
         snprintf(opening->text, opening->text_bytes,
-                 "%s: the file system of the state folder is full, this start cannot be recorded", opening->state_dir);
+                 "%s: the file system of the state folder is full, this start cannot be recorded",
+                 opening->state_dir);
     return error;
 }
 

@@ -38,9 +38,8 @@ bool sr_meta_reserve_release(const char *state_dir)
     if (fd < 0)
         return false;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
-        off_t keep = (uint64_t)st.st_size > SR_META_RESERVE_SLICE_BYTES
-                         ? st.st_size - (off_t)SR_META_RESERVE_SLICE_BYTES
-                         : 0;
+        off_t keep =
+            (uint64_t)st.st_size > SR_META_RESERVE_SLICE_BYTES ? st.st_size - (off_t)SR_META_RESERVE_SLICE_BYTES : 0;
         released = ftruncate(fd, keep) == 0 && fsync(fd) == 0;
     }
     close(fd);

@@ -42,7 +42,8 @@ void sr_core_load_intent(struct sr_core *core, uint32_t volume, uint32_t region)
     loaded.n_intents++;
 }
 
-void sr_core_load_region(struct sr_core *core, uint32_t volume, uint32_t region, const uint8_t map[SR_REGION_MAP_BYTES])
+void sr_core_load_region(struct sr_core *core, uint32_t volume, uint32_t region,
+                         const uint8_t map[SR_REGION_MAP_BYTES])
 {
     (void)core, (void)volume;
     saw_region(region, 2);
@@ -100,7 +101,8 @@ void fixture_free(struct fixture *f)
 enum sr_error fixture_open_map(struct fixture *f, uint64_t map_bytes)
 {
     assert_null(f->meta);
-    return sr_meta_open_with(&f->loop, f->state_dir, "left", &f->group, map_bytes, &f->meta, f->text, sizeof(f->text));
+    return sr_meta_open_with(&f->loop, f->state_dir, "left", &f->group, map_bytes, &f->meta, f->text,
+                             sizeof(f->text));
 }
 
 enum sr_error fixture_open(struct fixture *f)

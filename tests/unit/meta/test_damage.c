@@ -215,7 +215,7 @@ static void free_list_that_names_a_used_page_is_refused(void **state)
 {
     struct damage *d = *state;
     size_t meta = newest_meta(d);
-    size_t leaf = u64_at(d, meta + 40 + 40) * 4096;     /* root of the free list: a single leaf here */
+    size_t leaf = u64_at(d, meta + 40 + 40) * 4096; /* root of the free list: a single leaf here */
     uint64_t main_root = u64_at(d, meta + 40 + 48 + 40);
 
     assert_int_equal(u16_at(d, leaf + 10) & 2, 2);
@@ -305,7 +305,8 @@ static void healthy_file_always_passes(void **state)
         struct sr_commit *commit = commit_new(n, 1);
         for (uint32_t i = 0; i < n; i++) {
             seed = seed * 1664525u + 1013904223u;
-            static const enum sr_meta_op_type types[] = {SR_META_INTENT, SR_META_REGION, SR_META_REGION, SR_META_CLEAN};
+            static const enum sr_meta_op_type types[] = {SR_META_INTENT, SR_META_REGION, SR_META_REGION,
+                                                         SR_META_CLEAN};
             commit->ops[i] = (struct sr_meta_op){.type = types[(seed >> 12) % 4], .region = (seed >> 14) % 20000};
             if (i == 20 && seed % 4 == 0)
                 commit->ops[i].type = SR_META_CLEAR;

@@ -266,7 +266,9 @@ static void map_records(void **state)
     struct sr_meta_entry entry;
 
     sr_meta_format_map_key(&volume, 0x01020304, key);
-    assert_hex(key, sizeof(key), "050c131a21282f363d444b525960676e" "01020304");
+    assert_hex(key, sizeof(key),
+               "050c131a21282f363d444b525960676e"
+               "01020304");
     size_t bytes = sr_meta_format_map(key, NULL, value);
     assert_int_equal(bytes, 8);
     assert_hex(value, bytes, GOLDEN_INTENT);
@@ -309,7 +311,9 @@ static void from_and_bad_records(void **state)
     assert_newer_refused(SR_META_DB_FROM, volume.b, 16, value, bytes);
 
     sr_meta_format_bad_key(&volume, 0x0102030405060708, key);
-    assert_hex(key, sizeof(key), "050c131a21282f363d444b525960676e" "0102030405060708");
+    assert_hex(key, sizeof(key),
+               "050c131a21282f363d444b525960676e"
+               "0102030405060708");
     bytes = sr_meta_format_bad(key, value);
     assert_int_equal(bytes, 8);
     assert_hex(value, bytes, GOLDEN_BAD);

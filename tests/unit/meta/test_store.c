@@ -70,7 +70,8 @@ static void second_daemon_is_refused_by_name_and_pid(void **state)
 
     open_ok(f);
     snprintf(pid, sizeof(pid), "pid %ld", (long)getpid());
-    assert_int_equal(sr_meta_open(&f->loop, f->state_dir, "left", &f->group, &second, text, sizeof(text)), SR_E_LOCKED);
+    assert_int_equal(sr_meta_open(&f->loop, f->state_dir, "left", &f->group, &second, text, sizeof(text)),
+                     SR_E_LOCKED);
     assert_non_null(strstr(text, f->state_dir));
     assert_non_null(strstr(text, pid));
     fixture_close(f);
@@ -197,8 +198,7 @@ static void catalogue_survives(void **state)
     struct sr_meta_volume gone = make_volume(7);
     struct sr_meta_collection gone_too = make_collection(7);
     struct sr_uuid peer = make_uuid(123);
-    struct sr_meta_change change = {
-        .drop_volume = &gone.uuid, .drop_collection = &gone_too.uuid, .peer = &peer};
+    struct sr_meta_change change = {.drop_volume = &gone.uuid, .drop_collection = &gone_too.uuid, .peer = &peer};
     sr_meta_commit_change(f->meta, &change, fixture_done, f, 0);
     fixture_wait(f, 101);
     assert_int_equal(f->n_failed, 0);
@@ -346,7 +346,8 @@ static void group_commit_keeps_the_order(void **state)
     f->n_done = 0;
     for (uint32_t i = 0; i < N; i++) {
         commits[i] = commit_new(1, 0);
-        commits[i]->ops[0] = (struct sr_meta_op){.type = i % 3 == 2 ? SR_META_CLEAN : SR_META_INTENT, .region = i / 3};
+        commits[i]->ops[0] =
+            (struct sr_meta_op){.type = i % 3 == 2 ? SR_META_CLEAN : SR_META_INTENT, .region = i / 3};
         commits[i]->has_record = i % 5 != 0;
         commits[i]->record = collection.record;
         commits[i]->record.pause_counter = i;
@@ -401,8 +402,9 @@ static void close_runs_and_reports_what_is_queued(void **state)
 static void fill_commit(struct sr_commit *commit, bool exact)
 {
     for (uint32_t i = 0; i < commit->n_ops; i++) {
-        commit->ops[i] = (struct sr_meta_op){
-            .type = exact ? SR_META_REGION : SR_META_INTENT, .region = i, .map = i % (commit->n_maps + !commit->n_maps)};
+        commit->ops[i] = (struct sr_meta_op){.type = exact ? SR_META_REGION : SR_META_INTENT,
+                                             .region = i,
+                                             .map = i % (commit->n_maps + !commit->n_maps)};
     }
 }
 
