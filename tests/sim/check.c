@@ -10,7 +10,8 @@
  *   bounded     no host waits longer than the stall budget and what its own site's disks need
  *   resync      pause, write, resume with nothing broken copies the blocks written, and at most 5 % more
  *   progress    once faults are over everything is answered and the pair comes back in sync
- *   failed      a copy is called failed only after a disk error
+ *   failed      a copy is called failed only after a disk error, and a site that was told of a failed write or
+ *               flush does not go on as if nothing had happened
  * and disk, meta, wire, answers, halt, buffers, protocol for promises broken towards the surroundings.
  *
  * They use actions, replies, disks, durable metadata and sr_core_status, nothing from inside a core.
@@ -28,7 +29,7 @@
 
 /* 0: a request may wait a stall budget of its own for each one that it queued behind, because the core counts from
  * the moment a write is sent. */
-#define SIM_STRICT_WAITS 0
+#define SIM_STRICT_WAITS 1
 
 static bool is_write(enum sr_host_op op)
 {
@@ -104,6 +105,16 @@ void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
 
 /* ---- who serves, what is lost -------------------------------------------------------------------------------------- */
 
+/* A site that serves before it heard of its peer must know that the peer cannot be promoted unforced. */
+static void check_start(struct sim_world *world, unsigned site)
+{
+    const struct sr_record *me = &world->site[site].meta.record, *peer = &world->site[!site].meta.record;
+
+    if (!world->site[site].met_peer && !sim_meta_alone(&world->site[site].meta) && peer->consistent && !peer->failed &&
+        sr_uuid_equal(&me->gen, &peer->gen))
+        sim_fail(world, "one-active", "site %u serves at its start, although its peer could have been promoted", site);
+}
+
 void sim_check_serve(struct sim_world *world, unsigned site)
 {
     const struct sr_record *record = &world->site[site].meta.record;
@@ -114,6 +125,7 @@ void sim_check_serve(struct sim_world *world, unsigned site)
         sim_fail(world, "one-active", "site %u serves, but its record says %s, %s%s", site,
                  record->role == SR_ROLE_ACTIVE ? "active" : "alternate",
                  record->consistent ? "consistent" : "not consistent", record->failed ? ", failed" : "");
+    check_start(world, site);
     if (!world->checks.lost)
         return;
     sim_trace(world, "%u    goes on from an older copy, the newer one was lost", site);
@@ -332,6 +344,9 @@ void sim_check_step(struct sim_world *world, unsigned site)
     if (me->status.serving != me->serving && (me->status.serving || me->meta.n == 0))
         sim_fail(world, "one-active", "site %u: status says serving %d, the last action %d", site, me->status.serving,
                  me->serving);
+    if (me->disk.told_error && me->meta.n == 0 && !me->meta.record.failed &&
+        (me->status.serving || me->status.sync == SR_SYNC_IN_SYNC))
+        sim_fail(world, "failed", "site %u goes on after a failed write or flush", site);
     if (world->checks.pause.tracking)
         follow_pause(world);
     if (sim_check_both_in_sync(world) && nothing_under_way(world))

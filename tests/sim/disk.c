@@ -111,8 +111,11 @@ static uint64_t duration_us(struct sim_world *world, unsigned site, const struct
     uint64_t us = sim_delay(&world->rng, world->params.disk_us);
 
     us += io->op == SR_DISK_FLUSH || io->op == SR_DISK_ZERO ? 0 : io->length_bytes / 2000;
-    if (world->site[site].disk.slow_until_us > world->now_us)
+    if (world->site[site].disk.slow_until_us > world->now_us) {
         us = us * 50 + sim_delay(&world->rng, 5000);
+        if (world->site[site].disturbed_until_us < world->now_us + us)
+            world->site[site].disturbed_until_us = world->now_us + us;
+    }
     return us;
 }
 
@@ -274,6 +277,7 @@ static enum sr_error outcome(struct sim_world *world, unsigned site, const struc
     if (*planned > 0) {
         --*planned;
         disk->had_error |= !reads || disk->had_no_space; /* what a refused write left must be read back */
+        disk->told_error |= !reads;
         world->stats->disk_errors++;
         return SR_E_IO;
     }
@@ -329,6 +333,7 @@ void sim_disk_crash(struct sim_world *world, unsigned site)
             apply(world, site, &flight->io, sim_chance(&world->rng, 500));
     }
     disk->n_ios = disk->n_writes = disk->ios_end = 0;
+    disk->told_error = false;
 }
 
 void sim_disk_replaced(struct sim_world *world, unsigned site)
@@ -343,5 +348,5 @@ void sim_disk_replaced(struct sim_world *world, unsigned site)
             disk->sector[s] = sim_chance(&world->rng, 500) ? 0 : (UINT64_C(1) << 40) + s; /* of no write */
     }
     memset(disk->unreadable, 0, sizeof(disk->unreadable));
-    disk->had_error = false;
+    disk->had_error = disk->told_error = false;
 }

@@ -163,7 +163,7 @@ void sim_layout_reset(struct sim_site *me)
     me->disk.n_ios = me->disk.n_writes = me->disk.ios_end = 0;
     me->disk.fail_writes = me->disk.fail_reads = me->disk.fail_flushes = 0;
     me->disk.full_until_us = me->disk.slow_until_us = 0;
-    me->disk.had_error = me->disk.had_no_space = false;
+    me->disk.had_error = me->disk.had_no_space = me->disk.told_error = false;
     memset(&me->meta, 0, offsetof(struct sim_meta, bad));
     for (uint32_t v = 0; v < SIM_VOLUMES_MAX; v++)
         me->meta.volumes[v].from = UINT64_MAX;

@@ -57,13 +57,6 @@ static void mark_bad(struct sim_meta *meta, uint32_t volume, uint64_t block, boo
     }
 }
 
-static void drop_bad(struct sim_meta *meta, uint32_t volume)
-{
-    for (uint32_t i = meta->n_bad; i-- > 0;)
-        if (meta->bad[i].volume == volume)
-            meta->bad[i] = meta->bad[--meta->n_bad];
-}
-
 static void apply_op(struct sim_world *world, unsigned site, const struct sr_commit *commit, const struct sr_meta_op *op)
 {
     struct sim_meta *meta = &world->site[site].meta;
@@ -102,7 +95,6 @@ static void apply_op(struct sim_world *world, unsigned site, const struct sr_com
     case SR_META_CLEAR:
         memset(map->entry, SIM_ENTRY_NONE, sizeof(map->entry));
         map->from = UINT64_MAX;
-        drop_bad(meta, op->volume);
         break;
     case SR_META_BAD:
     case SR_META_GOOD:

@@ -142,6 +142,7 @@ struct sim_disk {
     uint64_t full_until_us, slow_until_us;
     bool had_error;    /* since it was replaced: its copy may be called failed */
     bool had_no_space; /* ever */
+    bool told_error;   /* this process was told of a failed write or flush */
 };
 
 void sim_disk_submit(struct sim_world *world, unsigned site, const struct sr_disk_io *io);
@@ -387,6 +388,7 @@ struct sim_site {
     uint64_t disturbed_until_us; /* local trouble that may delay hosts */
     uint32_t timer;              /* number of the timer that counts */
     bool link_up;                /* LINK_UP was handed in, LINK_DOWN not yet */
+    bool met_peer;               /* a message of the peer arrived since the start */
     uint64_t link_up_due_us;
     struct sr_core_status status; /* after its last step */
     uint8_t mode;

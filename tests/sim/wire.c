@@ -116,6 +116,7 @@ void sim_wire_deliver(struct sim_world *world, unsigned to, uint32_t connection)
     lane->head = (lane->head + 1) % SIM_MESSAGES_MAX;
     lane->n--;
     event.msg = copy(msg);
+    me->met_peer = true;
     sim_trace(world, "%u receive %s session %llu id %llu", to, sr_peer_msg_name(msg->type),
               (unsigned long long)msg->session, (unsigned long long)msg->id);
     sr_peer_msg_free(msg);

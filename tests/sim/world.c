@@ -271,7 +271,7 @@ void sim_world_start(struct sim_world *world, unsigned site)
     SR_ASSERT(me->core != NULL);
     sim_meta_load(world, site, me->core);
     me->up = true;
-    me->serving = me->link_up = me->stopping = false;
+    me->serving = me->link_up = me->met_peer = me->stopping = false;
     me->mode = UINT8_MAX;
     now.wall_ms = UINT64_C(1700000000000) + world->now_us / 1000;
     uint64_t bits[2] = {sim_random(&world->rng), sim_random(&world->rng)};
