@@ -49,7 +49,7 @@ static bool mount_own(const char *place)
 bool place_make(const char *place)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(200); /* a hang is a failure */
+    alarm(60);  /* a hang is a failure */
     snprintf(base, sizeof(base), "/var/tmp/syncrep-store-XXXXXX");
     if (!mkdtemp(base))
         return cannot(place, strerror(errno));

@@ -232,6 +232,34 @@ static void an_image_never_replaces_anything(void **state)
     sr_pool_close(pool);
 }
 
+static bool put_in_the_way(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)arg;
+    if (done_bytes == total_bytes)
+        put_file("v.img", "faster");
+    return true;
+}
+
+static void an_image_does_not_replace_what_came_meanwhile(void **state)
+{
+    struct sr_pool *pool = new_pool();
+    struct sr_pool_image image = image_of(&volume_a, true);
+    char path[512];
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(sr_pool_image_create(pool, &image, put_in_the_way, NULL, text, sizeof(text)), SR_E_EXISTS);
+    snprintf(path, sizeof(path), "%s/v.img", dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 6);
+    assert_false(exists(".new-0a000000-0000-0000-0000-000000000000"));
+    put_file(".new-0a000000-0000-0000-0000-000000000000", "half"); /* nor an unfinished one */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(sr_pool_image_create(pool, &image, NULL, NULL, text, sizeof(text)), SR_E_BUSY);
+    assert_false(exists("v.img"));
+    sr_pool_close(pool);
+}
+
 static void an_image_of_another_volume_is_neither_opened_nor_deleted(void **state)
 {
     struct sr_pool *pool = new_pool();
@@ -471,6 +499,7 @@ int main(void)
         TEST(leftovers_of_a_crash_are_swept),
         TEST(images_are_sparse_or_written_through),
         TEST(an_image_never_replaces_anything),
+        TEST(an_image_does_not_replace_what_came_meanwhile),
         TEST(an_image_of_another_volume_is_neither_opened_nor_deleted),
         TEST(jobs_report_and_can_be_cancelled),
         TEST(preallocation_beyond_the_room_fails_at_once),
