@@ -215,8 +215,7 @@ void sr_link_events_view(struct sr_site *site, struct sr_link_view *view)
     view->rtt_us = status.rtt_us;
     view->reconnects = status.connects > 0 ? status.connects - 1 : 0;
     view->tls = status.secure;
-    snprintf(view->peer_address, sizeof(view->peer_address), "%s",
-             status.peer.address[0] ? status.peer.address : site->config->peer_address.text);
+    snprintf(view->peer_address, sizeof(view->peer_address), "%s", site->config->peer_address.text);
     snprintf(view->last_error, sizeof(view->last_error), "%.300s",
              site->peer_refusal[0] ? site->peer_refusal : status.last_error);
 }
