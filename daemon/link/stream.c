@@ -218,12 +218,27 @@ static void step_transfer(struct sr_stream *stream, int events)
         stream->callbacks.on_readable(stream->arg);
 }
 
+/* libuv stopped watching because the socket has an error.  Whoever reads next learns which, behind the last bytes
+ * that came (perhaps the other end's reasons); if nobody is going to read, ask the socket. */
+static int poll_failed(struct sr_stream *stream)
+{
+    int error = 0;
+    socklen_t bytes = sizeof error;
+
+    stream->polled = 0;
+    if (stream->flushing || !transfers(stream) || (!stream->paused && !stream->eof))
+        return UV_READABLE | UV_WRITABLE;
+    getsockopt(stream->fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+    stream_break(stream, SR_E_UNREACHABLE, "%s", error ? strerror(error) : "the connection broke");
+    return 0;
+}
+
 static void on_poll(uv_poll_t *handle, int status, int events)
 {
     struct sr_stream *stream = handle->data;
 
     if (status < 0)
-        stream_break(stream, SR_E_UNREACHABLE, "poll: %s", uv_strerror(status));
+        events = poll_failed(stream);
     if (stream->flushing) {
         if (events & UV_WRITABLE)
             stream->write_blocked = false;
@@ -319,7 +334,6 @@ enum sr_error sr_stream_start_tls(struct sr_stream *stream, SSL_CTX *context, en
         SSL_set_connect_state(stream->ssl);
     else
         SSL_set_accept_state(stream->ssl);
-    stream->side = side;
     stream->mode = STREAM_HANDSHAKE;
     stream->handshake_wants_write = side == SR_STREAM_CLIENT; /* the first event sends the ClientHello */
     stream->emptied = false;

@@ -37,7 +37,6 @@ struct sr_stream {
     void *arg;
 
     enum stream_mode mode;
-    enum sr_stream_side side;
     SSL *ssl;
     bool closed;   /* by its owner: no callback any more */
     bool flushing; /* close_flushed: closed, but the queue still goes out */

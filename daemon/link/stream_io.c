@@ -52,7 +52,9 @@ static void break_ssl(struct sr_stream *stream, const char *what, int ssl_error,
                      errnum ? strerror(errnum) : "the other end closed the connection");
     else if (ERR_GET_LIB(code) == ERR_LIB_SSL && reason >= SSL_AD_REASON_OFFSET)
         stream_break(stream, SR_E_PERMISSION, "%s: the other end refused us (TLS alert: %s)", what,
-                     SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET));
+                     reason == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED /* missing in OpenSSL 3.0's list */
+                         ? "certificate required"
+                         : SSL_alert_desc_string_long(reason - SSL_AD_REASON_OFFSET));
     else if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED && verify != X509_V_OK)
         stream_break(stream, SR_E_PERMISSION, "%s: the other end's certificate was refused: %s", what,
                      X509_verify_cert_error_string(verify));
@@ -356,8 +358,7 @@ static void check_speaks_tls(struct sr_stream *stream)
     for (ssize_t i = 0; i < got; i++)
         seen[i] = first[i] > ' ' && first[i] <= '~' ? (char)first[i] : '?';
     seen[got] = '\0';
-    if (stream->side == SR_STREAM_SERVER)
-        (void)!send(stream->fd, alert, sizeof alert, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)!send(stream->fd, alert, sizeof alert, MSG_NOSIGNAL | MSG_DONTWAIT); /* which tells the other end */
     stream_break(stream, SR_E_PROTOCOL, "TLS is required here, but the other end speaks without it (it sent \"%s\")",
                  seen);
 }
