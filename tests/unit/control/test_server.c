@@ -27,7 +27,7 @@ static uv_timer_t tick; /* keeps uv_run(ONCE) from sleeping for ever */
 static struct sr_control *control;
 static char folder[64], path[100];
 static struct sr_control_call *held[300];
-static unsigned n_held, n_gone, n_logged;
+static unsigned n_begun, n_held, n_gone, n_logged;
 static bool closed, condition_holds, reply_when_gone;
 
 static void on_gone(void *arg)
@@ -42,6 +42,7 @@ static void on_request(void *arg, struct sr_control_call *call, const Syncrep__C
     const char *name = sr_control_op_object(request);
 
     (void)arg;
+    n_begun++;
     if (strcmp(name, "now") == 0) {
         sr_control_reply_done(call, name, NULL, "done %s", name);
     } else if (strcmp(name, "big") == 0) {
@@ -97,7 +98,7 @@ static int open_server(uint32_t idle_ms, uint32_t stuck_ms)
     struct sr_control_callbacks callbacks = {on_request, on_wait, on_log};
     char text[300];
 
-    n_held = n_gone = n_logged = 0;
+    n_begun = n_held = n_gone = n_logged = 0;
     closed = condition_holds = reply_when_gone = false;
     snprintf(folder, sizeof(folder), "/tmp/srcontrol-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -356,6 +357,21 @@ static void a_client_that_goes_changes_nothing(void **state)
     still_serves();
 }
 
+static void a_reply_that_finds_the_client_gone_is_the_last(void **state)
+{
+    int fd = dial();
+
+    (void)state;
+    reply_when_gone = true;
+    ask_pause(fd, 1, "later", 0);
+    TURN_UNTIL(n_held == 1);
+    close(fd); /* the server has not noticed yet */
+    sr_control_reply_done(held[0], NULL, NULL, "done");
+    held[0] = NULL;
+    assert_int_equal(n_gone, 0);
+    still_serves();
+}
+
 static void whoever_is_told_that_the_client_went_may_reply(void **state)
 {
     int fd = dial();
@@ -375,22 +391,50 @@ static void whoever_is_told_that_the_client_went_may_reply(void **state)
     close(fd);
 }
 
-static void a_half_closed_client_gets_its_answer(void **state)
+/* Turns of the loop in 100 ms; the tick alone makes 100. */
+static unsigned turns_in_100_ms(void)
+{
+    uint64_t start = uv_hrtime();
+    unsigned turns = 0;
+
+    for (; uv_hrtime() - start < 100000000; turns++)
+        uv_run(&loop, UV_RUN_ONCE);
+    return turns;
+}
+
+static void a_half_closed_client_gets_its_answers(void **state)
 {
     int fd = dial();
 
     (void)state;
+    /* more than is read at a time, so that the end is far behind what was read */
     ask_pause(fd, 1, "later", 0);
-    ask_pause(fd, 2, "now", 0);
+    for (uint64_t id = 2; id <= 250; id++)
+        ask_pause(fd, id, "now", 0);
     shutdown(fd, SHUT_WR);
     TURN_UNTIL(n_held == 1);
-    turn(20);
+    assert_true(turns_in_100_ms() < 400);
     assert_int_equal(n_gone, 0);
     sr_control_reply_done(held[0], NULL, NULL, "done");
     held[0] = NULL;
-    expect_done(fd, 1);
-    expect_done(fd, 2);
+    for (uint64_t id = 1; id <= 250; id++)
+        expect_done(fd, id);
     TURN_UNTIL(is_closed(fd));
+    close(fd);
+}
+
+static void nothing_is_begun_while_an_answer_is_not_taken(void **state)
+{
+    int fd = dial();
+
+    (void)state;
+    for (uint64_t id = 1; id <= 5; id++)
+        ask_pause(fd, id, "big", 0);
+    turn(100);
+    assert_int_equal(n_begun, 1);
+    for (int i = 0; i < 10; i++)
+        sr_control_response_free(answer(fd));
+    assert_int_equal(n_begun, 5);
     close(fd);
 }
 
@@ -603,8 +647,10 @@ static void a_wait_ends_by_state_or_time(void **state)
     turn(20);
     assert_int_equal(recv(fd, (char[1]){0}, 1, MSG_DONTWAIT), -1);
     condition_holds = true;
+    uint64_t start = uv_hrtime();
     sr_control_state_changed(control);
     expect_done(fd, 3);
+    assert_true(uv_hrtime() - start < 800000000); /* not by the look that is taken each second */
     ask_wait(fd, 4, 0);
     expect_done(fd, 4);
     close(fd);
@@ -691,13 +737,7 @@ static void running_out_of_descriptors_does_not_spin(void **state)
     setrlimit(RLIMIT_NOFILE, &tight);
     int fd = dial();
     ask_pause(fd, 1, "now", 0);
-    uint64_t start = uv_hrtime();
-    unsigned turns = 0;
-    while (uv_hrtime() - start < 100000000) {
-        uv_run(&loop, UV_RUN_ONCE);
-        turns++;
-    }
-    assert_true(turns < 400); /* the tick alone turns it 100 times */
+    assert_true(turns_in_100_ms() < 400);
     setrlimit(RLIMIT_NOFILE, &before);
     expect_done(fd, 1);
     close(fd);
@@ -729,8 +769,10 @@ int main(void)
         TEST(answers_now_and_later),
         TEST(pipelined_requests_are_answered_in_order_one_at_a_time),
         TEST(a_client_that_goes_changes_nothing),
+        TEST(a_reply_that_finds_the_client_gone_is_the_last),
         TEST(whoever_is_told_that_the_client_went_may_reply),
-        TEST(a_half_closed_client_gets_its_answer),
+        TEST(a_half_closed_client_gets_its_answers),
+        TEST(nothing_is_begun_while_an_answer_is_not_taken),
         TEST(the_deadline_answers_and_the_operation_goes_on),
         TEST(a_bad_frame_costs_one_error_and_its_connection),
         TEST(complaints_are_not_logged_without_bound),
