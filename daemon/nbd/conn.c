@@ -18,12 +18,12 @@
 #include "base/assert.h"
 #include "nbd/nbd_internal.h"
 
-void conn_enter(struct conn *conn)
+void nbd_conn_enter(struct conn *conn)
 {
     conn->entered++;
 }
 
-void conn_leave(struct conn *conn)
+void nbd_conn_leave(struct conn *conn)
 {
     SR_ASSERT(conn->entered > 0);
     if (--conn->entered == 0 && conn->phase == PHASE_DEAD) {
@@ -32,7 +32,7 @@ void conn_leave(struct conn *conn)
     }
 }
 
-bool conn_alive(const struct conn *conn)
+bool nbd_conn_alive(const struct conn *conn)
 {
     return conn->phase != PHASE_DEAD;
 }
@@ -43,35 +43,35 @@ static void on_readable(void *arg)
 {
     struct conn *conn = arg;
 
-    conn_enter(conn);
+    nbd_conn_enter(conn);
     if (conn->phase == PHASE_TRANSMISSION)
-        transmission_readable(conn);
+        nbd_transmission_readable(conn);
     else if (conn->phase < PHASE_TRANSMISSION)
-        handshake_readable(conn);
-    conn_leave(conn);
+        nbd_handshake_readable(conn);
+    nbd_conn_leave(conn);
 }
 
 static void on_drained(void *arg)
 {
     struct conn *conn = arg;
 
-    conn_enter(conn);
+    nbd_conn_enter(conn);
     if (conn->phase == PHASE_TRANSMISSION && !conn->stalled)
-        conn_resume(conn);
+        nbd_conn_resume(conn);
     else if (conn->phase < PHASE_TRANSMISSION)
-        handshake_drained(conn);
-    server_kick_stalled(conn->server); /* what was sent was memory */
-    conn_leave(conn);
+        nbd_handshake_drained(conn);
+    nbd_server_kick_stalled(conn->server); /* what was sent was memory */
+    nbd_conn_leave(conn);
 }
 
 static void on_ready(void *arg)
 {
     struct conn *conn = arg;
 
-    conn_enter(conn);
+    nbd_conn_enter(conn);
     if (conn->phase == PHASE_TLS)
-        handshake_tls_ready(conn);
-    conn_leave(conn);
+        nbd_handshake_tls_ready(conn);
+    nbd_conn_leave(conn);
 }
 
 static void on_error(void *arg, enum sr_error error, const char *text)
@@ -79,13 +79,13 @@ static void on_error(void *arg, enum sr_error error, const char *text)
     struct conn *conn = arg;
 
     (void)error;
-    conn_enter(conn);
+    nbd_conn_enter(conn);
     if (conn->phase < PHASE_TRANSMISSION) {
         conn->server->stats.handshake_failures++;
-        server_log(conn->server, SR_LOG_INFO, "nbd: handshake ended: %s", text);
+        nbd_server_log(conn->server, SR_LOG_INFO, "nbd: handshake ended: %s", text);
     }
-    conn_abort(conn);
-    conn_leave(conn);
+    nbd_conn_abort(conn);
+    nbd_conn_leave(conn);
 }
 
 /* ---- birth and death ------------------------------------------------------------------------------------ */
@@ -108,22 +108,22 @@ void nbd_conn_new(struct sr_nbd_server *server, int fd, enum sr_nbd_tls tls_mode
     conn->server = server;
     conn->tls_mode = tls_mode;
     conn->phase = PHASE_FLAGS;
-    conn->since_ms = server_now(server);
+    conn->since_ms = nbd_server_now(server);
     conn->deadline_ms = conn->since_ms + server->config.handshake_timeout_ms;
     LIST_INIT(&conn->requests);
     TAILQ_INSERT_TAIL(&server->conns, conn, link);
     server->stats.connections++;
     server->stats.handshaking++;
     server->stats.accepted++;
-    server_need_tick(server);
-    conn_enter(conn);
+    nbd_server_need_tick(server);
+    nbd_conn_enter(conn);
     sr_nbd_put_greeting(greeting);
-    if (!conn_queue(conn, greeting, sizeof greeting, NULL, 0))
-        conn_abort(conn);
-    conn_leave(conn);
+    if (!nbd_conn_queue(conn, greeting, sizeof greeting, NULL, 0))
+        nbd_conn_abort(conn);
+    nbd_conn_leave(conn);
     return;
 fail:
-    server_log(server, SR_LOG_WARNING, "nbd: no memory for another connection");
+    nbd_server_log(server, SR_LOG_WARNING, "nbd: no memory for another connection");
     if (conn)
         free(conn->reply_ends);
     free(conn);
@@ -134,7 +134,7 @@ fail:
 static void forget_unreceived(struct conn *conn)
 {
     if (conn->receiving)
-        inflight_free(conn->server, conn->receiving);
+        nbd_inflight_free(conn->server, conn->receiving);
     conn->receiving = NULL;
 }
 
@@ -148,53 +148,53 @@ static void detach(struct conn *conn)
         server->stats.handshaking--;
     conn->phase = PHASE_DEAD;
     conn->stream = NULL;
-    conn_unstall(conn);
+    nbd_conn_unstall(conn);
     forget_unreceived(conn);
     while ((inflight = LIST_FIRST(&conn->requests)))
-        inflight_orphan(inflight);
+        nbd_inflight_orphan(inflight);
     TAILQ_REMOVE(&server->conns, conn, link);
     server->stats.connections--;
-    server_kick_stalled(server);
-    server_close_step(server);
+    nbd_server_kick_stalled(server);
+    nbd_server_close_step(server);
 }
 
-void conn_abort(struct conn *conn)
+void nbd_conn_abort(struct conn *conn)
 {
     if (conn->phase == PHASE_DEAD)
         return;
-    conn_enter(conn);
+    nbd_conn_enter(conn);
     sr_stream_close(conn->stream);
     detach(conn);
-    conn_leave(conn);
+    nbd_conn_leave(conn);
 }
 
-void conn_close_flushed(struct conn *conn)
+void nbd_conn_close_flushed(struct conn *conn)
 {
     if (conn->phase == PHASE_DEAD)
         return;
-    conn_enter(conn);
+    nbd_conn_enter(conn);
     sr_stream_close_flushed(conn->stream, CLOSE_FLUSH_MS);
     detach(conn);
-    conn_leave(conn);
+    nbd_conn_leave(conn);
 }
 
-void conn_finish(struct conn *conn)
+void nbd_conn_finish(struct conn *conn)
 {
     if (conn->phase != PHASE_TRANSMISSION)
         return;
     conn->phase = PHASE_LEAVING;
-    conn->deadline_ms = server_now(conn->server) + conn->server->config.linger_ms;
-    conn_unstall(conn);
+    conn->deadline_ms = nbd_server_now(conn->server) + conn->server->config.linger_ms;
+    nbd_conn_unstall(conn);
     forget_unreceived(conn);
-    conn_pause(conn);
-    server_need_tick(conn->server);
-    conn_finish_if_idle(conn);
+    nbd_conn_pause(conn);
+    nbd_server_need_tick(conn->server);
+    nbd_conn_finish_if_idle(conn);
 }
 
-void conn_finish_if_idle(struct conn *conn)
+void nbd_conn_finish_if_idle(struct conn *conn)
 {
     if (conn->phase == PHASE_LEAVING && conn->n_requests == 0)
-        conn_close_flushed(conn);
+        nbd_conn_close_flushed(conn);
 }
 
 /* ---- bounds --------------------------------------------------------------------------------------------- */
@@ -210,7 +210,7 @@ static void settle_replies(struct conn *conn)
     }
 }
 
-bool conn_has_room(struct conn *conn, size_t payload_bytes)
+bool nbd_conn_has_room(struct conn *conn, size_t payload_bytes)
 {
     const struct sr_nbd_config *config = &conn->server->config;
     size_t busy_bytes;
@@ -223,12 +223,12 @@ bool conn_has_room(struct conn *conn, size_t payload_bytes)
            (busy_bytes <= config->queue_bytes && payload_bytes <= config->queue_bytes - busy_bytes);
 }
 
-void conn_stall(struct conn *conn)
+void nbd_conn_stall(struct conn *conn)
 {
     struct sr_nbd_server *server = conn->server;
 
-    conn_pause(conn);
-    server_need_retry(server);
+    nbd_conn_pause(conn);
+    nbd_server_need_retry(server);
     if (conn->stalled)
         return;
     conn->stalled = true;
@@ -236,7 +236,7 @@ void conn_stall(struct conn *conn)
     server->stats.stalled++;
 }
 
-void conn_unstall(struct conn *conn)
+void nbd_conn_unstall(struct conn *conn)
 {
     if (!conn->stalled)
         return;
@@ -247,7 +247,7 @@ void conn_unstall(struct conn *conn)
 
 /* ---- bytes ---------------------------------------------------------------------------------------------- */
 
-bool conn_queue(struct conn *conn, const void *header, size_t bytes, struct sr_buf *payload, size_t payload_bytes)
+bool nbd_conn_queue(struct conn *conn, const void *header, size_t bytes, struct sr_buf *payload, size_t payload_bytes)
 {
     if (!sr_stream_queue(conn->stream, header, bytes, payload, 0, payload_bytes))
         return false;
@@ -261,7 +261,7 @@ bool conn_queue(struct conn *conn, const void *header, size_t bytes, struct sr_b
     return true;
 }
 
-size_t conn_read(struct conn *conn, void *into, size_t max_bytes)
+size_t nbd_conn_read(struct conn *conn, void *into, size_t max_bytes)
 {
     ssize_t got = sr_stream_read(conn->stream, into, max_bytes);
 
@@ -270,19 +270,19 @@ size_t conn_read(struct conn *conn, void *into, size_t max_bytes)
     if (got == SR_STREAM_AGAIN)
         return 0;
     if (conn->phase == PHASE_TRANSMISSION && got == SR_STREAM_EOF)
-        conn_finish(conn); /* a client may leave without a word; what it asked for is done all the same */
+        nbd_conn_finish(conn); /* a client may leave without a word; what it asked for is done all the same */
     else
-        conn_abort(conn);
+        nbd_conn_abort(conn);
     return 0;
 }
 
-void conn_pause(struct conn *conn)
+void nbd_conn_pause(struct conn *conn)
 {
     conn->paused = true;
     sr_stream_pause_reading(conn->stream);
 }
 
-void conn_resume(struct conn *conn)
+void nbd_conn_resume(struct conn *conn)
 {
     if (!conn->paused || conn->phase >= PHASE_LEAVING)
         return;

@@ -40,16 +40,16 @@ static const char *printable(const char *name, size_t name_bytes, char text[100]
 static void fail(struct conn *conn, const char *why)
 {
     conn->server->stats.handshake_failures++;
-    server_log(conn->server, SR_LOG_INFO, "nbd: handshake refused: %s", why);
-    conn_abort(conn);
+    nbd_server_log(conn->server, SR_LOG_INFO, "nbd: handshake refused: %s", why);
+    nbd_conn_abort(conn);
 }
 
 /* ---- replies -------------------------------------------------------------------------------------------- */
 
 static void send_bytes(struct conn *conn, const uint8_t *bytes, size_t n_bytes)
 {
-    if (conn_alive(conn) && !conn_queue(conn, bytes, n_bytes, NULL, 0))
-        conn_abort(conn);
+    if (nbd_conn_alive(conn) && !nbd_conn_queue(conn, bytes, n_bytes, NULL, 0))
+        nbd_conn_abort(conn);
 }
 
 static void send_text(struct conn *conn, uint32_t reply, const char *text)
@@ -131,7 +131,7 @@ static void begin_transmission(struct conn *conn, void *export, const struct sr_
 {
     conn->export = export;
     conn->terms = *terms;
-    transmission_start(conn);
+    nbd_transmission_start(conn);
 }
 
 /* ---- options -------------------------------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ static void do_export_name(struct conn *conn)
     send_bytes(conn, bytes,
                sr_nbd_put_export_name_reply(bytes, terms.size_bytes, sr_nbd_transmission_flags(&terms, true),
                                             conn->client.no_zeroes));
-    if (conn_alive(conn))
+    if (nbd_conn_alive(conn))
         begin_transmission(conn, export, &terms);
 }
 
@@ -185,7 +185,7 @@ static void do_go(struct conn *conn)
     /* Told even if not asked for: the minimum is 1, so nobody who ignores it can go wrong. */
     send_bytes(conn, bytes, sr_nbd_put_rep_info_block_size(bytes, option));
     send_ack(conn);
-    if (option == SR_NBD_OPT_GO && conn_alive(conn))
+    if (option == SR_NBD_OPT_GO && nbd_conn_alive(conn))
         begin_transmission(conn, export, &terms);
 }
 
@@ -199,7 +199,7 @@ static void do_list(struct conn *conn)
         return;
     }
     memset(&info, 0, sizeof info);
-    for (uint32_t i = 0; conn_alive(conn) && conn->server->callbacks.list(conn->server->arg, i, &info); i++)
+    for (uint32_t i = 0; nbd_conn_alive(conn) && conn->server->callbacks.list(conn->server->arg, i, &info); i++)
         send_bytes(conn, bytes, sr_nbd_put_rep_server(bytes, info.name));
     send_ack(conn);
 }
@@ -269,7 +269,7 @@ static void do_starttls(struct conn *conn)
         fail(conn, "bytes in the clear behind STARTTLS");
     } else {
         send_ack(conn);
-        if (conn_alive(conn))
+        if (nbd_conn_alive(conn))
             conn->phase = PHASE_TLS_ACK;
     }
 }
@@ -280,7 +280,7 @@ static void do_option(struct conn *conn)
 
     if (option == SR_NBD_OPT_ABORT) {
         send_ack(conn);
-        conn_close_flushed(conn);
+        nbd_conn_close_flushed(conn);
         return;
     }
     if (option == SR_NBD_OPT_STARTTLS) {
@@ -323,7 +323,7 @@ static void do_option(struct conn *conn)
 static bool fill(struct conn *conn, size_t want)
 {
     while (conn->have < want) {
-        size_t got = conn_read(conn, conn->in + conn->have, want - conn->have);
+        size_t got = nbd_conn_read(conn, conn->in + conn->have, want - conn->have);
 
         if (got == 0)
             return false;
@@ -341,12 +341,12 @@ static void next_phase(struct conn *conn, enum phase phase)
 /* The option is answered: wait until the answer has left (invariant 3). */
 static void option_done(struct conn *conn)
 {
-    if (!conn_alive(conn) || conn->phase >= PHASE_TRANSMISSION)
+    if (!nbd_conn_alive(conn) || conn->phase >= PHASE_TRANSMISSION)
         return;
     if (conn->phase != PHASE_TLS_ACK)
         next_phase(conn, PHASE_OPTION);
     if (sr_stream_queue_bytes(conn->stream) > 0)
-        conn_pause(conn);
+        nbd_conn_pause(conn);
 }
 
 static void got_option(struct conn *conn)
@@ -369,18 +369,18 @@ static void got_option(struct conn *conn)
         return;
     }
     conn->server->stats.handshake_failures++;
-    server_log(conn->server, SR_LOG_INFO, "nbd: handshake refused: option %u with %u bytes of data",
-               conn->option.option, conn->option.length_bytes);
+    nbd_server_log(conn->server, SR_LOG_INFO, "nbd: handshake refused: option %u with %u bytes of data",
+                   conn->option.option, conn->option.length_bytes);
     if (conn->option.option != SR_NBD_OPT_EXPORT_NAME)
         send_text(conn, SR_NBD_REP_ERR_TOO_BIG, "the option's data is too long");
-    conn_close_flushed(conn);
+    nbd_conn_close_flushed(conn);
 }
 
 static void skip_data(struct conn *conn)
 {
     while (conn->skip_bytes > 0) {
         size_t part = conn->skip_bytes < sizeof conn->in ? conn->skip_bytes : sizeof conn->in;
-        size_t got = conn_read(conn, conn->in, part);
+        size_t got = nbd_conn_read(conn, conn->in, part);
 
         if (got == 0)
             return;
@@ -404,7 +404,7 @@ static bool handshake_step(struct conn *conn)
         return true;
     case PHASE_OPTION:
         if (sr_stream_queue_bytes(conn->stream) > 0) {
-            conn_pause(conn); /* drained resumes */
+            nbd_conn_pause(conn); /* drained resumes */
             return false;
         }
         if (!fill(conn, SR_NBD_OPTION_HEADER_BYTES))
@@ -425,16 +425,16 @@ static bool handshake_step(struct conn *conn)
     }
 }
 
-void handshake_readable(struct conn *conn)
+void nbd_handshake_readable(struct conn *conn)
 {
-    while (conn_alive(conn) && handshake_step(conn))
+    while (nbd_conn_alive(conn) && handshake_step(conn))
         ;
 }
 
-void handshake_drained(struct conn *conn)
+void nbd_handshake_drained(struct conn *conn)
 {
     if (conn->phase != PHASE_TLS_ACK) {
-        conn_resume(conn);
+        nbd_conn_resume(conn);
         return;
     }
     if (!conn->server->tls || sr_stream_start_tls(conn->stream, conn->server->tls, SR_STREAM_SERVER) != SR_OK) {
@@ -448,8 +448,8 @@ void handshake_drained(struct conn *conn)
     next_phase(conn, PHASE_TLS);
 }
 
-void handshake_tls_ready(struct conn *conn)
+void nbd_handshake_tls_ready(struct conn *conn)
 {
     next_phase(conn, PHASE_OPTION);
-    conn_resume(conn);
+    nbd_conn_resume(conn);
 }

@@ -28,7 +28,7 @@
 #define REST_MS          200u
 #define BACKLOG          256
 
-bool spare_open(struct sr_nbd_server *server)
+bool nbd_spare_open(struct sr_nbd_server *server)
 {
     if (server->spare_fd < 0)
         server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -40,7 +40,7 @@ bool spare_open(struct sr_nbd_server *server)
 /* The oldest handshake that had its chance makes room. */
 static bool evict_one(struct sr_nbd_server *server)
 {
-    uint64_t now = server_now(server);
+    uint64_t now = nbd_server_now(server);
     struct conn *conn;
 
     TAILQ_FOREACH (conn, &server->conns, link) {
@@ -49,7 +49,7 @@ static bool evict_one(struct sr_nbd_server *server)
         if (now - conn->since_ms < server->config.evict_after_ms)
             return false; /* those behind it are younger */
         server->stats.evicted++;
-        conn_abort(conn);
+        nbd_conn_abort(conn);
         return true;
     }
     return false;
@@ -59,8 +59,8 @@ static void rest(struct listener *listener)
 {
     uv_poll_stop(&listener->poll);
     listener->paused = true;
-    listener->server->listen_again_ms = server_now(listener->server) + REST_MS;
-    server_need_tick(listener->server);
+    listener->server->listen_again_ms = nbd_server_now(listener->server) + REST_MS;
+    nbd_server_need_tick(listener->server);
 }
 
 /* No descriptor left: take the connection off the queue with the spare one, and refuse it. */
@@ -76,11 +76,11 @@ static bool refuse_for_lack(struct listener *listener)
     fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
         close(fd);
-    spare_open(server);
+    nbd_spare_open(server);
     if (fd < 0)
         return false;
     server->stats.refused_fds++;
-    server_log(server, SR_LOG_WARNING, "nbd: no file descriptor left (RLIMIT_NOFILE): a connection was refused");
+    nbd_server_log(server, SR_LOG_WARNING, "nbd: no file descriptor left (RLIMIT_NOFILE): a connection was refused");
     return true;
 }
 
@@ -101,8 +101,8 @@ static void welcome(struct listener *listener, int fd)
 
     if (server->stats.connections >= server->config.max_connections && !evict_one(server)) {
         server->stats.refused_cap++;
-        server_log(server, SR_LOG_WARNING, "nbd: %u connections are open: another was refused",
-                   server->stats.connections);
+        nbd_server_log(server, SR_LOG_WARNING, "nbd: %u connections are open: another was refused",
+                       server->stats.connections);
         close(fd);
         return;
     }
@@ -121,7 +121,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
         rest(listener);
         return;
     }
-    if (!spare_open(server)) {
+    if (!nbd_spare_open(server)) {
         rest(listener);
         return;
     }
@@ -179,10 +179,10 @@ static void on_listener_closed(uv_handle_t *handle)
 
     free(listener->path);
     free(listener);
-    server_release_handle(server);
+    nbd_server_release_handle(server);
 }
 
-void listener_close(struct listener *listener)
+void nbd_listener_close(struct listener *listener)
 {
     struct stat now;
 
@@ -195,7 +195,7 @@ void listener_close(struct listener *listener)
     uv_close((uv_handle_t *)&listener->poll, on_listener_closed);
 }
 
-void listeners_resume(struct sr_nbd_server *server)
+void nbd_listeners_resume(struct sr_nbd_server *server)
 {
     struct listener *listener;
 
@@ -264,7 +264,7 @@ enum sr_error sr_nbd_listen_tcp(struct sr_nbd_server *server, const char *host, 
         error = listen_address(server, at, tls, &port, why, why_bytes); /* a port chosen for one is used for all */
         if (error) {
             while (LIST_FIRST(&server->listeners) != before)
-                listener_close(LIST_FIRST(&server->listeners));
+                nbd_listener_close(LIST_FIRST(&server->listeners));
             break;
         }
     }

@@ -146,59 +146,60 @@ struct sr_nbd_server {
 };
 
 /* ---- server.c ---- */
-void server_log(struct sr_nbd_server *server, enum sr_log_level level, const char *format, ...)
+void nbd_server_log(struct sr_nbd_server *server, enum sr_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-uint64_t server_now(const struct sr_nbd_server *server);
-void server_kick_stalled(struct sr_nbd_server *server); /* memory or a slot may be free */
-void server_need_tick(struct sr_nbd_server *server);
-void server_need_retry(struct sr_nbd_server *server);
-void server_close_step(struct sr_nbd_server *server);
-void server_release_handle(struct sr_nbd_server *server); /* a handle is closed */
+uint64_t nbd_server_now(const struct sr_nbd_server *server);
+void nbd_server_kick_stalled(struct sr_nbd_server *server); /* memory or a slot may be free */
+void nbd_server_need_tick(struct sr_nbd_server *server);
+void nbd_server_need_retry(struct sr_nbd_server *server);
+void nbd_server_close_step(struct sr_nbd_server *server);
+void nbd_server_release_handle(struct sr_nbd_server *server); /* a handle is closed */
 
 /* ---- listen.c ---- */
-void listener_close(struct listener *listener);
-void listeners_resume(struct sr_nbd_server *server);
-bool spare_open(struct sr_nbd_server *server);
+void nbd_listener_close(struct listener *listener);
+void nbd_listeners_resume(struct sr_nbd_server *server);
+bool nbd_spare_open(struct sr_nbd_server *server);
 
 /* ---- conn.c ---- */
 /* Takes fd over in any case. */
 void nbd_conn_new(struct sr_nbd_server *server, int fd, enum sr_nbd_tls tls_mode);
-void conn_enter(struct conn *conn);
-void conn_leave(struct conn *conn);
-/* Close now; requests in flight go on without it.  The caller is inside (conn_enter) or forgets conn. */
-void conn_abort(struct conn *conn);
+void nbd_conn_enter(struct conn *conn);
+void nbd_conn_leave(struct conn *conn);
+/* Close now; requests in flight go on without it.  The caller is inside (nbd_conn_enter) or forgets conn. */
+void nbd_conn_abort(struct conn *conn);
 /* Close, but let what is queued go out first. */
-void conn_close_flushed(struct conn *conn);
+void nbd_conn_close_flushed(struct conn *conn);
 /* The client has said goodbye: answer what is in flight, then close. */
-void conn_finish(struct conn *conn);
-void conn_finish_if_idle(struct conn *conn);
+void nbd_conn_finish(struct conn *conn);
+void nbd_conn_finish_if_idle(struct conn *conn);
 /* Is there room for one more request with so many bytes of payload? */
-bool conn_has_room(struct conn *conn, size_t payload_bytes);
-void conn_stall(struct conn *conn);
-void conn_unstall(struct conn *conn);
-bool conn_queue(struct conn *conn, const void *header, size_t bytes, struct sr_buf *payload, size_t payload_bytes);
-bool conn_alive(const struct conn *conn);
+bool nbd_conn_has_room(struct conn *conn, size_t payload_bytes);
+void nbd_conn_stall(struct conn *conn);
+void nbd_conn_unstall(struct conn *conn);
+bool nbd_conn_queue(struct conn *conn, const void *header, size_t bytes, struct sr_buf *payload,
+                    size_t payload_bytes);
+bool nbd_conn_alive(const struct conn *conn);
 /* Up to max_bytes (> 0) bytes; 0: there are none now, or the connection was finished or closed. */
-size_t conn_read(struct conn *conn, void *into, size_t max_bytes);
-void conn_pause(struct conn *conn);
-void conn_resume(struct conn *conn);
+size_t nbd_conn_read(struct conn *conn, void *into, size_t max_bytes);
+void nbd_conn_pause(struct conn *conn);
+void nbd_conn_resume(struct conn *conn);
 
 /* ---- handshake.c ---- */
-void handshake_readable(struct conn *conn);
-void handshake_drained(struct conn *conn);
-void handshake_tls_ready(struct conn *conn);
+void nbd_handshake_readable(struct conn *conn);
+void nbd_handshake_drained(struct conn *conn);
+void nbd_handshake_tls_ready(struct conn *conn);
 
 /* ---- transmission.c ---- */
-void transmission_start(struct conn *conn);
-void transmission_readable(struct conn *conn);
+void nbd_transmission_start(struct conn *conn);
+void nbd_transmission_readable(struct conn *conn);
 
 /* ---- reply.c ---- */
 /* NULL: the bound is reached. */
-struct inflight *inflight_new(struct conn *conn, const struct sr_nbd_request_header *header, struct sr_buf *buf);
-uint64_t inflight_tag(const struct inflight *inflight);
-void inflight_free(struct sr_nbd_server *server, struct inflight *inflight); /* with its buffer reference */
-void inflight_orphan(struct inflight *inflight); /* its connection is gone; it stays until it is completed */
-void reply_plain(struct conn *conn, const struct sr_nbd_request_header *header, enum sr_nbd_errno error);
-void reply_status(struct conn *conn, const struct sr_nbd_request_header *header);
+struct inflight *nbd_inflight_new(struct conn *conn, const struct sr_nbd_request_header *header, struct sr_buf *buf);
+uint64_t nbd_inflight_tag(const struct inflight *inflight);
+void nbd_inflight_free(struct sr_nbd_server *server, struct inflight *inflight); /* with its buffer reference */
+void nbd_inflight_orphan(struct inflight *inflight); /* its connection is gone; it stays until it is completed */
+void nbd_reply_plain(struct conn *conn, const struct sr_nbd_request_header *header, enum sr_nbd_errno error);
+void nbd_reply_status(struct conn *conn, const struct sr_nbd_request_header *header);
 
 #endif

@@ -46,7 +46,7 @@ static size_t payload_of(const struct inflight *inflight)
     return inflight->buf ? inflight->header.length_bytes : 0;
 }
 
-struct inflight *inflight_new(struct conn *conn, const struct sr_nbd_request_header *header, struct sr_buf *buf)
+struct inflight *nbd_inflight_new(struct conn *conn, const struct sr_nbd_request_header *header, struct sr_buf *buf)
 {
     struct inflight *inflight = slot_take(conn->server);
 
@@ -64,12 +64,12 @@ struct inflight *inflight_new(struct conn *conn, const struct sr_nbd_request_hea
     return inflight;
 }
 
-uint64_t inflight_tag(const struct inflight *inflight)
+uint64_t nbd_inflight_tag(const struct inflight *inflight)
 {
     return (uint64_t)inflight->generation << 32 | inflight->index;
 }
 
-void inflight_orphan(struct inflight *inflight)
+void nbd_inflight_orphan(struct inflight *inflight)
 {
     struct conn *conn = inflight->conn;
 
@@ -80,10 +80,10 @@ void inflight_orphan(struct inflight *inflight)
     inflight->conn = NULL;
 }
 
-void inflight_free(struct sr_nbd_server *server, struct inflight *inflight)
+void nbd_inflight_free(struct sr_nbd_server *server, struct inflight *inflight)
 {
     if (inflight->conn)
-        inflight_orphan(inflight);
+        nbd_inflight_orphan(inflight);
     sr_buf_unref(inflight->buf);
     inflight->buf = NULL;
     inflight->export = NULL;
@@ -105,7 +105,7 @@ static struct inflight *find_inflight(const struct sr_nbd_server *server, uint64
     if (index >= server->n_table)
         return NULL;
     inflight = server->table[index];
-    return inflight->used && inflight_tag(inflight) == tag ? inflight : NULL;
+    return inflight->used && nbd_inflight_tag(inflight) == tag ? inflight : NULL;
 }
 
 /* ---- replies -------------------------------------------------------------------------------------------- */
@@ -113,8 +113,8 @@ static struct inflight *find_inflight(const struct sr_nbd_server *server, uint64
 static void send_reply(struct conn *conn, const uint8_t *bytes, size_t n_bytes, struct sr_buf *payload,
                        size_t payload_bytes)
 {
-    if (conn_alive(conn) && !conn_queue(conn, bytes, n_bytes, payload, payload_bytes))
-        conn_abort(conn);
+    if (nbd_conn_alive(conn) && !nbd_conn_queue(conn, bytes, n_bytes, payload, payload_bytes))
+        nbd_conn_abort(conn);
 }
 
 static const char *error_text(enum sr_nbd_errno error)
@@ -140,7 +140,7 @@ static const char *error_text(enum sr_nbd_errno error)
 }
 
 /* A reply without content. */
-void reply_plain(struct conn *conn, const struct sr_nbd_request_header *header, enum sr_nbd_errno error)
+void nbd_reply_plain(struct conn *conn, const struct sr_nbd_request_header *header, enum sr_nbd_errno error)
 {
     uint8_t bytes[SR_NBD_ERROR_CHUNK_BYTES + 64];
     size_t text_bytes;
@@ -207,7 +207,7 @@ static uint32_t collect_extents(struct conn *conn, const struct sr_nbd_request_h
     return n;
 }
 
-void reply_status(struct conn *conn, const struct sr_nbd_request_header *header)
+void nbd_reply_status(struct conn *conn, const struct sr_nbd_request_header *header)
 {
     uint8_t bytes[SR_NBD_STATUS_CHUNK_BYTES + STATUS_EXTENTS_MAX * SR_NBD_STATUS_EXTENT_BYTES];
     bool one = header->flags & SR_NBD_CMD_FLAG_REQ_ONE;
@@ -231,20 +231,20 @@ void sr_nbd_complete(struct sr_nbd_server *server, uint64_t tag, enum sr_error e
     conn = inflight->conn;
     header = inflight->header;
     buf = sr_buf_ref(inflight->buf); /* the slot goes first: the reply must find room */
-    inflight_free(server, inflight);
+    nbd_inflight_free(server, inflight);
     if (conn) {
-        conn_enter(conn);
+        nbd_conn_enter(conn);
         if (error == SR_E_SHUTDOWN)
-            conn_close_flushed(conn);
+            nbd_conn_close_flushed(conn);
         else if (error == SR_OK && header.command == SR_NBD_CMD_READ)
             reply_data(conn, &header, buf);
         else
-            reply_plain(conn, &header, sr_nbd_errno_from(error));
+            nbd_reply_plain(conn, &header, sr_nbd_errno_from(error));
         if (!conn->stalled)
-            conn_resume(conn);
-        conn_finish_if_idle(conn);
-        conn_leave(conn);
+            nbd_conn_resume(conn);
+        nbd_conn_finish_if_idle(conn);
+        nbd_conn_leave(conn);
     }
     sr_buf_unref(buf);
-    server_kick_stalled(server);
+    nbd_server_kick_stalled(server);
 }

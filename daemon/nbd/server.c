@@ -23,14 +23,14 @@
 #define LOG_WINDOW_MS 10000u
 #define LOG_LINES     20u /* in a window; more are counted */
 
-uint64_t server_now(const struct sr_nbd_server *server)
+uint64_t nbd_server_now(const struct sr_nbd_server *server)
 {
     return uv_now(server->loop);
 }
 
-void server_log(struct sr_nbd_server *server, enum sr_log_level level, const char *format, ...)
+void nbd_server_log(struct sr_nbd_server *server, enum sr_log_level level, const char *format, ...)
 {
-    uint64_t now = server_now(server);
+    uint64_t now = nbd_server_now(server);
     char line[400];
     va_list args;
     int used;
@@ -65,14 +65,14 @@ static void check_deadline(struct sr_nbd_server *server, struct conn *conn, uint
         return;
     if (conn->phase == PHASE_LEAVING) {
         if (conn->n_requests > 0)
-            server_log(server, SR_LOG_NOTICE, "nbd: a client left, and %u of its requests are still unanswered",
-                       conn->n_requests);
+            nbd_server_log(server, SR_LOG_NOTICE, "nbd: a client left, and %u of its requests are still unanswered",
+                           conn->n_requests);
     } else {
         server->stats.handshake_timeouts++;
-        server_log(server, SR_LOG_INFO, "nbd: no handshake within %u ms: disconnected",
-                   server->config.handshake_timeout_ms);
+        nbd_server_log(server, SR_LOG_INFO, "nbd: no handshake within %u ms: disconnected",
+                       server->config.handshake_timeout_ms);
     }
-    conn_abort(conn);
+    nbd_conn_abort(conn);
 }
 
 /* Does it hold payload that only its client can move on?  Then its bytes must move. */
@@ -85,10 +85,10 @@ static void check_hold(struct sr_nbd_server *server, struct conn *conn, uint64_t
         conn->moved_bytes = moved;
         conn->moved_ms = now;
     } else if (now - conn->moved_ms >= server->config.hold_timeout_ms) {
-        server_log(server, SR_LOG_WARNING,
-                   "nbd: others wait for the memory that a stuck client has held for %u ms: disconnected",
-                   server->config.hold_timeout_ms);
-        conn_abort(conn);
+        nbd_server_log(server, SR_LOG_WARNING,
+                       "nbd: others wait for the memory that a stuck client has held for %u ms: disconnected",
+                       server->config.hold_timeout_ms);
+        nbd_conn_abort(conn);
     }
 }
 
@@ -96,44 +96,44 @@ static void check_hold(struct sr_nbd_server *server, struct conn *conn, uint64_t
 static void tick(uv_timer_t *timer)
 {
     struct sr_nbd_server *server = timer->data;
-    uint64_t now = server_now(server);
+    uint64_t now = nbd_server_now(server);
     struct conn *conn, *next;
     bool needed = server->closing || server->listen_again_ms != 0 || !TAILQ_EMPTY(&server->stalled);
 
     if (server->listen_again_ms != 0 && now >= server->listen_again_ms && !server->closing)
-        listeners_resume(server);
+        nbd_listeners_resume(server);
     for (conn = TAILQ_FIRST(&server->conns); conn; conn = next) {
         next = TAILQ_NEXT(conn, link);
         if (conn->phase != PHASE_TRANSMISSION)
             needed = true;
-        conn_enter(conn);
+        nbd_conn_enter(conn);
         if (TAILQ_EMPTY(&server->stalled))
             conn->moved_ms = 0;
         else
             check_hold(server, conn, now);
-        if (conn_alive(conn))
+        if (nbd_conn_alive(conn))
             check_deadline(server, conn, now);
-        conn_leave(conn);
+        nbd_conn_leave(conn);
     }
     if (server->closing && now >= server->close_deadline_ms)
         while ((conn = TAILQ_FIRST(&server->conns)))
-            conn_abort(conn);
+            nbd_conn_abort(conn);
     if (!needed)
         uv_timer_stop(&server->tick);
 }
 
-void server_need_tick(struct sr_nbd_server *server)
+void nbd_server_need_tick(struct sr_nbd_server *server)
 {
     if (!uv_is_closing((uv_handle_t *)&server->tick) && !uv_is_active((uv_handle_t *)&server->tick))
         uv_timer_start(&server->tick, tick, TICK_MS, TICK_MS);
 }
 
-void server_kick_stalled(struct sr_nbd_server *server)
+void nbd_server_kick_stalled(struct sr_nbd_server *server)
 {
     struct conn *first = TAILQ_FIRST(&server->stalled);
 
     if (first)
-        conn_resume(first);
+        nbd_conn_resume(first);
 }
 
 static void retry(uv_timer_t *timer)
@@ -143,19 +143,19 @@ static void retry(uv_timer_t *timer)
     if (TAILQ_EMPTY(&server->stalled))
         uv_timer_stop(&server->retry);
     else
-        server_kick_stalled(server);
+        nbd_server_kick_stalled(server);
 }
 
-void server_need_retry(struct sr_nbd_server *server)
+void nbd_server_need_retry(struct sr_nbd_server *server)
 {
-    server_need_tick(server);
+    nbd_server_need_tick(server);
     if (!uv_is_closing((uv_handle_t *)&server->retry) && !uv_is_active((uv_handle_t *)&server->retry))
         uv_timer_start(&server->retry, retry, STALL_RETRY_MS, STALL_RETRY_MS);
 }
 
 void sr_nbd_memory_freed(struct sr_nbd_server *server)
 {
-    server_kick_stalled(server);
+    nbd_server_kick_stalled(server);
 }
 
 /* ---- life ----------------------------------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ static void set_defaults(struct sr_nbd_config *config)
 }
 
 struct sr_nbd_server *sr_nbd_server_new(uv_loop_t *loop, const struct sr_nbd_config *config,
-                                        const struct sr_nbd_callbacks *callbacks, void *arg)
+                                            const struct sr_nbd_callbacks *callbacks, void *arg)
 {
     struct sr_nbd_server *server = calloc(1, sizeof *server);
 
@@ -199,7 +199,7 @@ struct sr_nbd_server *sr_nbd_server_new(uv_loop_t *loop, const struct sr_nbd_con
     if (!server->table)
         goto fail_server;
     server->spare_fd = -1;
-    if (!spare_open(server))
+    if (!nbd_spare_open(server))
         goto fail_table;
     uv_timer_init(loop, &server->tick); /* cannot fail */
     uv_timer_init(loop, &server->retry);
@@ -238,7 +238,7 @@ static void free_server(struct sr_nbd_server *server)
 }
 
 /* The loop closes handles in an order of its own; whoever is last frees. */
-void server_release_handle(struct sr_nbd_server *server)
+void nbd_server_release_handle(struct sr_nbd_server *server)
 {
     SR_ASSERT(server->open_handles > 0);
     if (--server->open_handles == 0)
@@ -247,11 +247,11 @@ void server_release_handle(struct sr_nbd_server *server)
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-    server_release_handle(handle->data);
+    nbd_server_release_handle(handle->data);
 }
 
 /* The last connection gone: the timers go, and the server with the last handle. */
-void server_close_step(struct sr_nbd_server *server)
+void nbd_server_close_step(struct sr_nbd_server *server)
 {
     if (!server->closing || !TAILQ_EMPTY(&server->conns) || uv_is_closing((uv_handle_t *)&server->tick))
         return;
@@ -260,7 +260,7 @@ void server_close_step(struct sr_nbd_server *server)
 }
 
 void sr_nbd_server_close(struct sr_nbd_server *server, uint32_t deadline_ms, void (*closed)(void *closed_arg),
-                         void *closed_arg)
+                             void *closed_arg)
 {
     struct conn *conn, *next;
     struct listener *listener;
@@ -268,20 +268,20 @@ void sr_nbd_server_close(struct sr_nbd_server *server, uint32_t deadline_ms, voi
     SR_ASSERT(!server->closing);
     uv_update_time(server->loop);
     server->closing = true;
-    server->close_deadline_ms = server_now(server) + deadline_ms;
+    server->close_deadline_ms = nbd_server_now(server) + deadline_ms;
     server->closed = closed;
     server->closed_arg = closed_arg;
     while ((listener = LIST_FIRST(&server->listeners)))
-        listener_close(listener);
-    server_need_tick(server);
+        nbd_listener_close(listener);
+    nbd_server_need_tick(server);
     for (conn = TAILQ_FIRST(&server->conns); conn; conn = next) {
         next = TAILQ_NEXT(conn, link);
         if (conn->phase < PHASE_TRANSMISSION)
-            conn_abort(conn);
+            nbd_conn_abort(conn);
         else
-            conn_finish(conn);
+            nbd_conn_finish(conn);
     }
-    server_close_step(server);
+    nbd_server_close_step(server);
 }
 
 /* ---- exports -------------------------------------------------------------------------------------------- */
@@ -293,7 +293,7 @@ void sr_nbd_drop_export(struct sr_nbd_server *server, void *export)
     for (conn = TAILQ_FIRST(&server->conns); conn; conn = next) {
         next = TAILQ_NEXT(conn, link);
         if (conn->phase >= PHASE_TRANSMISSION && conn->export == export)
-            conn_close_flushed(conn);
+            nbd_conn_close_flushed(conn);
         else if (conn->meta_export == export) {
             conn->meta_base = false;
             conn->meta_export = NULL;
@@ -301,8 +301,8 @@ void sr_nbd_drop_export(struct sr_nbd_server *server, void *export)
     }
     for (uint32_t i = 0; i < server->n_table; i++)
         if (server->table[i]->used && server->table[i]->export == export)
-            inflight_free(server, server->table[i]);
-    server_kick_stalled(server);
+            nbd_inflight_free(server, server->table[i]);
+    nbd_server_kick_stalled(server);
 }
 
 uint32_t sr_nbd_export_connections(const struct sr_nbd_server *server, const void *export)

@@ -26,7 +26,7 @@
 #define TURN_BYTES    (1u << 20)
 #define READ_BYTES    (256u << 10)
 
-void transmission_start(struct conn *conn)
+void nbd_transmission_start(struct conn *conn)
 {
     struct sr_nbd_server *server = conn->server;
 
@@ -37,7 +37,7 @@ void transmission_start(struct conn *conn)
     conn->intake = INTAKE_HEADER;
     conn->have_from = conn->have = 0;
     server->stats.handshaking--;
-    conn_resume(conn);
+    nbd_conn_resume(conn);
 }
 
 static size_t staged(const struct conn *conn)
@@ -70,7 +70,7 @@ static void submit(struct conn *conn, struct inflight *inflight)
     const struct sr_nbd_request_header *header = &inflight->header;
     struct sr_nbd_server *server = conn->server;
     struct sr_nbd_request request = {
-        .tag = inflight_tag(inflight),
+        .tag = nbd_inflight_tag(inflight),
         .op = ops[header->command],
         .fua = header->flags & SR_NBD_CMD_FLAG_FUA,
         .no_hole = header->flags & SR_NBD_CMD_FLAG_NO_HOLE,
@@ -94,9 +94,9 @@ static void refuse(struct conn *conn, enum sr_nbd_errno error)
     uint32_t payload_bytes = sr_nbd_request_payload_bytes(&conn->request);
 
     if (payload_bytes > SR_NBD_DRAIN_MAX_BYTES) {
-        server_log(conn->server, SR_LOG_WARNING, "nbd: a client sent a write of %u bytes: disconnected",
-                   payload_bytes);
-        conn_abort(conn);
+        nbd_server_log(conn->server, SR_LOG_WARNING, "nbd: a client sent a write of %u bytes: disconnected",
+                       payload_bytes);
+        nbd_conn_abort(conn);
         return;
     }
     conn->request_error = error;
@@ -109,15 +109,15 @@ static bool answer_here(struct conn *conn)
 {
     switch (conn->request.command) {
     case SR_NBD_CMD_CACHE:
-        reply_plain(conn, &conn->request, SR_NBD_OK);
+        nbd_reply_plain(conn, &conn->request, SR_NBD_OK);
         break;
     case SR_NBD_CMD_BLOCK_STATUS:
-        reply_status(conn, &conn->request);
+        nbd_reply_status(conn, &conn->request);
         break;
     case SR_NBD_CMD_FLUSH:
         if (!conn->terms.read_only)
             return false;
-        reply_plain(conn, &conn->request, SR_NBD_OK);
+        nbd_reply_plain(conn, &conn->request, SR_NBD_OK);
         break;
     default:
         return false;
@@ -140,34 +140,34 @@ static bool admit(struct conn *conn)
     struct sr_buf *buf = NULL;
 
     if (answer_here(conn))
-        return conn_alive(conn);
+        return nbd_conn_alive(conn);
     if (budget && budget->limit_bytes && charged_bytes > budget->limit_bytes) {
         refuse(conn, SR_NBD_ENOMEM); /* it would wait for ever */
-        return conn_alive(conn);
+        return nbd_conn_alive(conn);
     }
-    if (!conn_has_room(conn, bytes)) {
-        conn_pause(conn);
+    if (!nbd_conn_has_room(conn, bytes)) {
+        nbd_conn_pause(conn);
         if (conn->stalled) { /* the line is for those that wait for memory alone */
-            conn_unstall(conn);
-            server_kick_stalled(server);
+            nbd_conn_unstall(conn);
+            nbd_server_kick_stalled(server);
         }
         return false;
     }
     if (!TAILQ_EMPTY(&server->stalled) && TAILQ_FIRST(&server->stalled) != conn) {
-        conn_stall(conn);
+        nbd_conn_stall(conn);
         return false;
     }
     if (bytes > 0)
         buf = sr_buf_alloc(server->config.budget, bytes);
-    inflight = bytes > 0 && !buf ? NULL : inflight_new(conn, header, buf);
+    inflight = bytes > 0 && !buf ? NULL : nbd_inflight_new(conn, header, buf);
     if (!inflight) {
         sr_buf_unref(buf);
-        conn_stall(conn);
+        nbd_conn_stall(conn);
         return false;
     }
     if (conn->stalled) {
-        conn_unstall(conn);
-        server_kick_stalled(server);
+        nbd_conn_unstall(conn);
+        nbd_server_kick_stalled(server);
     }
     if (header->command == SR_NBD_CMD_WRITE) {
         conn->receiving = inflight;
@@ -181,8 +181,8 @@ static bool admit(struct conn *conn)
 
 static bool take_header(struct conn *conn)
 {
-    if (!conn_has_room(conn, 0)) {
-        conn_pause(conn);
+    if (!nbd_conn_has_room(conn, 0)) {
+        nbd_conn_pause(conn);
         return false;
     }
     if (staged(conn) < SR_NBD_REQUEST_BYTES) {
@@ -191,19 +191,19 @@ static bool take_header(struct conn *conn)
         memmove(conn->in, conn->in + conn->have_from, left);
         conn->have_from = 0;
         conn->have = left;
-        got = conn_read(conn, conn->in + left, sizeof conn->in - left);
+        got = nbd_conn_read(conn, conn->in + left, sizeof conn->in - left);
         conn->have += got;
         if (got == 0 || staged(conn) < SR_NBD_REQUEST_BYTES)
             return got > 0;
     }
     if (sr_nbd_get_request(conn->in + conn->have_from, &conn->request)) {
-        server_log(conn->server, SR_LOG_WARNING, "nbd: a client sent something that is no request: disconnected");
-        conn_abort(conn);
+        nbd_server_log(conn->server, SR_LOG_WARNING, "nbd: a client sent something that is no request: disconnected");
+        nbd_conn_abort(conn);
         return false;
     }
     take_staged(conn, NULL, SR_NBD_REQUEST_BYTES);
     if (conn->request.command == SR_NBD_CMD_DISC) {
-        conn_finish(conn);
+        nbd_conn_finish(conn);
         return false;
     }
     conn->server->stats.requests++;
@@ -212,7 +212,7 @@ static bool take_header(struct conn *conn)
         refuse(conn, conn->request_error);
     else
         conn->intake = INTAKE_ADMIT;
-    return conn_alive(conn);
+    return nbd_conn_alive(conn);
 }
 
 static bool take_payload(struct conn *conn, size_t *moved)
@@ -223,7 +223,7 @@ static bool take_payload(struct conn *conn, size_t *moved)
 
     got = take_staged(conn, buf->data + conn->received_bytes, left);
     if (got == 0) {
-        got = conn_read(conn, buf->data + conn->received_bytes, left < READ_BYTES ? left : READ_BYTES);
+        got = nbd_conn_read(conn, buf->data + conn->received_bytes, left < READ_BYTES ? left : READ_BYTES);
         if (got == 0)
             return false;
     }
@@ -241,21 +241,21 @@ static bool drain(struct conn *conn, size_t *moved)
     if (conn->drain_bytes > 0) {
         got = take_staged(conn, NULL, conn->drain_bytes);
         if (got == 0) /* nothing is staged, so the whole of `in` is free */
-            got = conn_read(conn, conn->in,
-                            conn->drain_bytes < sizeof conn->in ? conn->drain_bytes : sizeof conn->in);
+            got = nbd_conn_read(conn, conn->in,
+                                conn->drain_bytes < sizeof conn->in ? conn->drain_bytes : sizeof conn->in);
         if (got == 0)
             return false;
         *moved += got;
         conn->drain_bytes -= (uint32_t)got;
     }
     if (conn->drain_bytes == 0) {
-        reply_plain(conn, &conn->request, conn->request_error);
+        nbd_reply_plain(conn, &conn->request, conn->request_error);
         conn->intake = INTAKE_HEADER;
     }
     return true;
 }
 
-void transmission_readable(struct conn *conn)
+void nbd_transmission_readable(struct conn *conn)
 {
     unsigned n_requests = 0;
     size_t moved = 0;
