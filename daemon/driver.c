@@ -165,7 +165,7 @@ static void answer(struct sr_site *site, uint64_t id, enum sr_error error, const
 
 static void say(const struct sr_collection *collection, const struct sr_action *action)
 {
-    if (action->log.level <= SR_LOG_NOTICE)
+    if (action->log.level <= SR_LOG_WARNING)
         sr_log_limited(action->log.level, action->log.text, "%s", action->log.text);
     else
         sr_log(action->log.level, "%s", action->log.text);

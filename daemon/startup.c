@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "site.h"
 
@@ -85,7 +86,10 @@ static void open_pool(struct sr_site *site, struct sr_site_pool *pool)
         return;
     }
     pool->pool = NULL;
-    pool->state = error == SR_E_NOT_FOUND ? SR_POOL_MISSING : error == SR_E_IDENTITY ? SR_POOL_FOREIGN : SR_POOL_BAD;
+    char identity_file[SR_POOL_PATH_BYTES];
+    snprintf(identity_file, sizeof(identity_file), "%s/.syncrep-pool", pool->directory);
+    bool missing = error == SR_E_NOT_FOUND || (error == SR_E_IDENTITY && access(identity_file, F_OK) != 0);
+    pool->state = missing ? SR_POOL_MISSING : error == SR_E_IDENTITY ? SR_POOL_FOREIGN : SR_POOL_BAD;
     sr_log(SR_LOG_ERROR, "pool %s cannot be used: %s", pool->name, pool->detail);
 }
 

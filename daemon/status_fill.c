@@ -83,7 +83,11 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
     out[0] = '\0';
     if (status->sync == SR_SYNC_IN_SYNC)
         return out;
-    if (!collection->core || status->record.failed)
+    const struct sr_site_pool *pool = collection->volumes[0]->pool;
+    if (!collection->core && !(pool && pool->pool))
+        snprintf(out, out_bytes, "systemctl restart syncrepd   (at site %s, when its pool %s is mounted again)", site,
+                 collection->volumes[0]->meta.pool);
+    else if (!collection->core || status->record.failed)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at site %s, when its disk is in order again)", name, site);
     else if (status->cause == SR_CAUSE_PAUSED)
         snprintf(out, out_bytes, "syncrepctl resume %s", name);
