@@ -164,6 +164,9 @@ void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error er
         }
         return;
     }
+    if (error == SR_OK && !op->flushing) /* whole blocks that were unreadable are readable again */
+        drop_bad(core, op->volume, (op->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
+                 (op->offset + op->length) / SR_BLOCK_BYTES);
     if (error == SR_OK || error == SR_E_NO_SPACE) {
         answer(core, op, error);
         return;

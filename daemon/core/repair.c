@@ -230,10 +230,7 @@ void fetch_step(struct sr_core *core, struct request *request)
             next_chunk(core, request);
             break;
         }
-        if (request->local_error != SR_OK) {
-            replica_failed(core, request->volume, "rewrite of an unreadable block", request->local_error);
-            break;
-        }
+        SR_ASSERT(request->local_error == SR_OK); /* anything else has failed the replica */
         say(core, SR_LOG_WARNING, "%llu bytes at %llu could not be read here; read from %s and rewritten",
             (unsigned long long)request->chunk_length, (unsigned long long)request->chunk_offset, core->peer_name);
         mark_chunk(core, request, false);

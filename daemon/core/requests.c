@@ -464,6 +464,11 @@ void request_io_done(struct sr_core *core, struct request *request, enum sr_erro
         forget(core, request);
         return;
     }
+    bool wrote = request->state == PIECE_REWRITING || (request->state == PIECE_RUNNING && !is_read(request));
+    if (wrote && error != SR_OK && error != SR_E_NO_SPACE) {
+        replica_failed(core, request->volume, request->state == PIECE_RUNNING ? "write" : "rewrite of a bad block", error);
+        return;
+    }
     if (request->state != PIECE_RUNNING) { /* of a repair */
         request->local_error = error;
         request->local_done = true;
@@ -472,10 +477,6 @@ void request_io_done(struct sr_core *core, struct request *request, enum sr_erro
     }
     request->local_done = true;
     request->local_error = error;
-    if (!is_read(request) && error != SR_OK && error != SR_E_NO_SPACE) {
-        replica_failed(core, request->volume, "write", error);
-        return;
-    }
     make_ready(core, request);
 }
 

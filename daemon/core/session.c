@@ -186,9 +186,18 @@ static void lead(struct sr_core *core, bool take)
     set_cause(core, SR_CAUSE_ALTERNATE_IO_ERROR, "the copy at %s has failed: replace it there", core->peer_name);
 }
 
+/* A block that cannot be read here is missing here, whatever the history says: the leader copies it. */
+static void claim_bad_blocks(struct sr_core *core)
+{
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        for (uint32_t at = 0; at < core->volumes[i].n_bad; at++)
+            sr_dirtymap_set(&core->volumes[i].map, core->volumes[i].bad[at], 1);
+}
+
 static void follow(struct sr_core *core)
 {
     stop_serving(core);
+    claim_bad_blocks(core);
     core->stage = STAGE_JOINING;
 }
 
