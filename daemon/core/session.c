@@ -137,7 +137,12 @@ static void show_paused(struct sr_core *core, enum sr_decision decision)
         core->mode = MODE_HOLDING;
     if (serving(core) && core->mode != MODE_ALONE)
         alone_within_session(core, SR_CAUSE_PAUSED);
-    set_cause(core, SR_CAUSE_PAUSED, "paused by an administrator; without the pause: %s", sr_decision_name(decision));
+    bool leads = decision == SR_DECIDE_LEAD || decision == SR_DECIDE_TAKE;
+    if (decision == SR_DECIDE_WAIT)
+        set_cause(core, SR_CAUSE_PAUSED, "paused; when resumed: waits, %s", sr_lineage_explain(&core->mine, &core->peer));
+    else
+        set_cause(core, SR_CAUSE_PAUSED, "paused by an administrator; when resumed, the copy at %s is brought up to date",
+                  leads ? core->peer_name : "this site");
 }
 
 /* The side that an administrator promoted goes on; else whoever was alone already. */
