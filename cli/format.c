@@ -58,10 +58,13 @@ const char *cli_ago(uint64_t wall_ms, char *text, size_t bytes)
 
     clock_gettime(CLOCK_REALTIME, &ts);
     uint64_t now = (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+    uint64_t ms = now > wall_ms ? now - wall_ms : 0;
     if (wall_ms == 0)
         snprintf(text, bytes, "-");
+    else if (ms < 1000)
+        snprintf(text, bytes, "less than a second");
     else
-        snprintf(text, bytes, "%s", sr_duration_format(now > wall_ms ? (now - wall_ms) / 1000 * 1000 : 0, duration));
+        snprintf(text, bytes, "%s", sr_duration_format(ms / 1000 * 1000, duration));
     return text;
 }
 
