@@ -13,25 +13,26 @@
 /* Why hosts cannot use it here, and where they can. */
 static const char *refusal(const struct sr_volume *volume)
 {
-    static char text[SR_SITE_TEXT + 2 * SR_NAME_BYTES];
+    char *text = volume->site->refusal;
+    const size_t text_bytes = sizeof(volume->site->refusal);
     const struct sr_collection *collection = volume->collection;
     const char *peer = volume->site->config->peer_name;
     struct sr_core_status status;
 
     if (volume->closing || volume->meta.state == SR_VOLUME_DELETING) {
-        snprintf(text, sizeof(text), "volume %s is being deleted", volume->meta.name);
+        snprintf(text, text_bytes, "volume %s is being deleted", volume->meta.name);
         return text;
     }
     if (!collection->core) {
-        snprintf(text, sizeof(text), "volume %s cannot be used at site %s: %s", volume->meta.name,
+        snprintf(text, text_bytes, "volume %s cannot be used at site %s: %s", volume->meta.name,
                  volume->site->config->site, collection->fault);
         return text;
     }
     sr_driver_status(collection, &status);
     if (status.record.role != SR_ROLE_ACTIVE)
-        snprintf(text, sizeof(text), "volume %s is active at site %s: connect there", volume->meta.name, peer);
+        snprintf(text, text_bytes, "volume %s is active at site %s: connect there", volume->meta.name, peer);
     else
-        snprintf(text, sizeof(text), "volume %s waits for its peer: %s", volume->meta.name,
+        snprintf(text, text_bytes, "volume %s waits for its peer: %s", volume->meta.name,
                  status.detail[0] ? status.detail : sr_cause_name(status.cause));
     return text;
 }

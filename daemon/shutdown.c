@@ -151,6 +151,7 @@ static void drop_all(struct sr_site *site)
     sr_tls_unref(site->tls);
     sr_tls_unref(site->nbd_tls);
     sr_actions_free(&site->actions);
+    sr_reconcile_reset(site);
     free(site->shutdown);
     site->shutdown = NULL;
 }

@@ -142,6 +142,7 @@ struct sr_site {
     struct sr_tls *tls, *nbd_tls;
     struct sr_budget host_budget, peer_budget, resync_budget; /* apart, so that none can starve the others */
     uint64_t started_wall_ms;
+    char refusal[SR_SITE_TEXT + 2 * SR_NAME_BYTES]; /* told the host that asks now */
 
     size_t n_pools;
     struct sr_site_pool pools[SR_CONFIG_POOLS_MAX];
@@ -204,6 +205,15 @@ struct sr_collection *sr_table_collection(struct sr_site *site, const struct sr_
 /* By its name, or by that of a volume in it. */
 struct sr_collection *sr_table_collection_named(struct sr_site *site, const char *name);
 struct sr_site_pool *sr_table_pool_named(struct sr_site *site, const char *name);
+
+/* ---- pool_memory.c: which pools this site has had ------------------------------------------------------------ */
+
+/* None: never had one of that name.  SR_E_CORRUPT, SR_E_IO: the file cannot be used; text says why. */
+enum sr_error sr_pool_memory_find(const struct sr_site *site, const char *name, struct sr_uuid *uuid, char *text,
+                                  size_t text_bytes);
+/* Durable when it returns OK. */
+enum sr_error sr_pool_memory_add(const struct sr_site *site, const char *name, const struct sr_uuid *uuid, char *text,
+                                 size_t text_bytes);
 
 /* ---- driver.c: cores ------------------------------------------------------------------------------------- */
 

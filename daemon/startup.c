@@ -58,27 +58,37 @@ static enum sr_error load_catalog(struct sr_site *site, char *text, size_t text_
 
 /* ---- pools ------------------------------------------------------------------------------------------------------ */
 
-static struct sr_uuid pool_before(const struct sr_site *site, const char *name)
+/* What was here before, as the volumes say, and for an empty pool the state folder (*remembered). */
+static enum sr_error pool_before(const struct sr_site *site, struct sr_site_pool *pool, struct sr_uuid *uuid,
+                                 bool *remembered)
 {
     const struct sr_volume *volume;
+    enum sr_error error = sr_pool_memory_find(site, pool->name, uuid, pool->detail, sizeof(pool->detail));
 
+    *remembered = !sr_uuid_is_none(uuid);
     TAILQ_FOREACH (volume, &site->volumes, link) {
-        if (strcmp(volume->meta.pool, name) == 0)
-            return volume->meta.pool_uuid;
+        if (strcmp(volume->meta.pool, pool->name) == 0)
+            *uuid = volume->meta.pool_uuid;
     }
-    return (struct sr_uuid){{0}};
+    return error;
 }
 
 static void open_pool(struct sr_site *site, struct sr_site_pool *pool)
 {
-    struct sr_pool_identity identity = {.name = pool->name,
-                                        .group = sr_meta_site(site->meta)->group,
-                                        .site = sr_meta_site(site->meta)->uuid,
-                                        .expected = pool_before(site, pool->name)};
+    struct sr_pool_identity identity = {
+        .name = pool->name, .group = sr_meta_site(site->meta)->group, .site = sr_meta_site(site->meta)->uuid};
+    bool remembered;
+    enum sr_error error = pool_before(site, pool, &identity.expected, &remembered);
 
     identity.create_allowed = sr_uuid_is_none(&identity.expected);
     pool->uuid = identity.expected;
-    enum sr_error error = sr_pool_open(pool->directory, &identity, &pool->pool, pool->detail, sizeof(pool->detail));
+    if (error == SR_OK)
+        error = sr_pool_open(pool->directory, &identity, &pool->pool, pool->detail, sizeof(pool->detail));
+    if (error == SR_OK && !remembered) {
+        error = sr_pool_memory_add(site, pool->name, sr_pool_uuid(pool->pool), pool->detail, sizeof(pool->detail));
+        if (error != SR_OK)
+            sr_pool_close(pool->pool);
+    }
     if (error == SR_OK) {
         pool->state = SR_POOL_OK;
         pool->uuid = *sr_pool_uuid(pool->pool);
