@@ -250,6 +250,44 @@ static void test_urgent_overtakes_between_messages(void **state)
     }
 }
 
+/* Small messages share a record.  While such a record waits for the socket, more small and urgent ones arrive. */
+static void test_urgent_never_splits_a_record(void **state)
+{
+    const unsigned n = 3000;
+
+    (void)state;
+    for (int tls = 0; tls < 2; tls++) {
+        unsigned plain = 0, urgent = 0;
+        struct side a, b;
+
+        open_pair(&a, &b, n * 200, 4096);
+        if (tls)
+            go_tls(&a, &b);
+        b.per_call_bytes = 5000;
+        for (unsigned i = 0; i < n; i++) {
+            char text[101];
+
+            snprintf(text, sizeof text, "M%-99u", i);
+            assert_true(sr_stream_queue(a.stream, text, 100, NULL, 0, 0));
+            snprintf(text, sizeof text, "U%-99u", i);
+            assert_true(sr_stream_queue_urgent(a.stream, text, 100));
+            if (i % 500 > 450) /* long records first, then urgent ones while they wait for the socket */
+                uv_run(&loop, UV_RUN_NOWAIT);
+        }
+        RUN_UNTIL(&loop, b.got_bytes == b.cap_bytes);
+        for (size_t at = 0; at < b.got_bytes; at += 100) {
+            unsigned *next = b.got[at] == 'M' ? &plain : &urgent;
+            char text[101];
+
+            snprintf(text, sizeof text, "%c%-99u", next == &plain ? 'M' : 'U', (*next)++);
+            assert_memory_equal(b.got + at, text, 100);
+        }
+        assert_int_equal(plain, n);
+        assert_int_equal(urgent, n);
+        close_pair(&a, &b);
+    }
+}
+
 static void test_bytes_behind_starttls_are_refused(void **state)
 {
     struct side a, b;
@@ -367,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_lazy_reader),
         cmocka_unit_test(test_pause_with_pending_bytes),
         cmocka_unit_test(test_urgent_overtakes_between_messages),
+        cmocka_unit_test(test_urgent_never_splits_a_record),
         cmocka_unit_test(test_bytes_behind_starttls_are_refused),
         cmocka_unit_test(test_close_flushed_delivers),
         cmocka_unit_test(test_vanished_reader),
