@@ -6,8 +6,8 @@
  *
  * Invariants
  *   A1  PENDING stays until the creator has decided; it never becomes LIVE by this site's own decision.
- *   A2  The core is told LINK_UP right behind the answer to COMMIT_CREATE: the coordinator's core is told when it gets that
- *       answer, and so neither core's greeting can come too early.
+ *   A2  The core is told LINK_UP right behind the answer to COMMIT_CREATE: the coordinator's core is told when it
+ * gets that answer, and so neither core's greeting can come too early.
  *
  * A crash at any line is harmless: PENDING is found at the next start, and the catalogues say what becomes of it.
  */
@@ -240,7 +240,8 @@ void sr_accept_commit(struct sr_site *site, const struct sr_volume_rpc *request)
         sr_rpc_reply(site, request, SR_E_NOT_FOUND, "no such volume");
         return;
     }
-    if (volume->meta.state == SR_VOLUME_LIVE) { /* told again: the other site's core began anew, so this one's session ends */
+    if (volume->meta.state ==
+        SR_VOLUME_LIVE) { /* told again: the other site's core began anew, so this one's session ends */
         if (volume->collection)
             sr_driver_link(volume->collection, false);
         sr_rpc_reply(site, request, SR_OK, NULL);

@@ -8,11 +8,12 @@
  *
  * Invariants
  *   N1  The other site is told COMMIT_CREATE only when the decision is durable here.
- *   N2  While a decision is on its way to the disk no catalogue is sent (sr_catalog_commit): what a catalogue says is durable.
- *   N3  A coordinator that finds PENDING (creator) at its start has not decided: it undoes.  A site that is not the creator
- *       keeps PENDING until the creator says LIVE (COMMIT_CREATE) or does not have it LIVE (reconcile.c).
+ *   N2  While a decision is on its way to the disk no catalogue is sent (sr_catalog_commit): what a catalogue says is
+ * durable. N3  A coordinator that finds PENDING (creator) at its start has not decided: it undoes.  A site that is
+ * not the creator keeps PENDING until the creator says LIVE (COMMIT_CREATE) or does not have it LIVE (reconcile.c).
  *
- * So a crash of either site at any line ends, after restarts and a new link, with the volume at both sites or at neither.
+ * So a crash of either site at any line ends, after restarts and a new link, with the volume at both sites or at
+ * neither.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +53,8 @@ static void created(void *arg, enum sr_error error, const char *text)
     if (error == SR_OK)
         snprintf(line, sizeof(line), "volume %s (%s) created at both sites", volume->meta.name, size);
     else
-        snprintf(line, sizeof(line), "volume %s (%s) created; site %s has not confirmed it yet (%s)", volume->meta.name,
-                 size, peer, text[0] ? text : sr_error_text(error));
+        snprintf(line, sizeof(line), "volume %s (%s) created; site %s has not confirmed it yet (%s)",
+                 volume->meta.name, size, peer, text[0] ? text : sr_error_text(error));
     done.text = line;
     done.object = volume->meta.name;
     done.collection = volume->meta.name;
@@ -203,7 +204,9 @@ static void prepared(void *arg, enum sr_error error, const struct sr_volume_rpc 
     creation->peer_ended = true;
     if (error != SR_OK)
         failed(creation, error, "site %s: %s", site->config->peer_name,
-               reply && reply->text[0] ? reply->text : reply ? sr_error_text(error) : "the link went down");
+               reply && reply->text[0] ? reply->text
+               : reply                 ? sr_error_text(error)
+                                       : "the link went down");
     join(creation);
 }
 
@@ -262,7 +265,8 @@ static void on_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 static void make_copy(struct creation *creation)
 {
     struct sr_volume *volume = creation->operation.volume;
-    struct sr_pool_image image = {volume->meta.name, volume->meta.uuid, volume->meta.size_bytes, creation->preallocate};
+    struct sr_pool_image image = {volume->meta.name, volume->meta.uuid, volume->meta.size_bytes,
+                                  creation->preallocate};
     char text[SR_SITE_TEXT] = "";
 
     if (!volume->meta.imported) {
@@ -337,12 +341,13 @@ static bool size_fits(struct sr_control_call *call, const char *name, uint64_t b
 static struct sr_site_pool *choose_pool(struct sr_site *site, struct sr_control_call *call,
                                         const struct sr_create *create)
 {
-    struct sr_site_pool *pool = create->pool[0] ? sr_table_pool_named(site, create->pool)
-                                : site->n_pools == 1 ? &site->pools[0] : NULL;
+    struct sr_site_pool *pool = create->pool[0]      ? sr_table_pool_named(site, create->pool)
+                                : site->n_pools == 1 ? &site->pools[0]
+                                                     : NULL;
 
     if (!pool && create->pool[0])
-        refuse(call, create->name, SR_E_NOT_FOUND, "syncrepctl pool list", "site %s has no pool %s", site->config->site,
-               create->pool);
+        refuse(call, create->name, SR_E_NOT_FOUND, "syncrepctl pool list", "site %s has no pool %s",
+               site->config->site, create->pool);
     else if (!pool)
         refuse(call, create->name, SR_E_USAGE, "syncrepctl pool list", "site %s has %zu pools: name one with --pool",
                site->config->site, site->n_pools);
@@ -367,8 +372,9 @@ static bool may_create(struct sr_site *site, struct sr_control_call *call, const
         return refuse(call, create->name, SR_E_EXISTS, "syncrepctl volume list", "volume %s exists already",
                       create->name);
     if (site->n_volumes >= site->config->max_volumes)
-        return refuse(call, create->name, SR_E_REFUSED, NULL, "site %s has %u volumes, as many as limits.max_volumes allows",
-                      site->config->site, site->n_volumes);
+        return refuse(call, create->name, SR_E_REFUSED, NULL,
+                      "site %s has %u volumes, as many as limits.max_volumes allows", site->config->site,
+                      site->n_volumes);
     if (site->stopping)
         return refuse(call, create->name, SR_E_SHUTDOWN, NULL, "the daemon is stopping");
     if (!site->exchanged)
@@ -432,7 +438,8 @@ void sr_catalog_create(struct sr_site *site, struct sr_control_call *call, const
     creation->preallocate = create->preallocate;
     creation->peer_active = create->peer_active;
     creation->peer_pool_named = create->peer_pool[0] != '\0';
-    snprintf(creation->peer_pool, sizeof(creation->peer_pool), "%s", create->peer_pool[0] ? create->peer_pool : pool->name);
+    snprintf(creation->peer_pool, sizeof(creation->peer_pool), "%s",
+             create->peer_pool[0] ? create->peer_pool : pool->name);
     creation->record.role = create->peer_active ? SR_ROLE_ALTERNATE : SR_ROLE_ACTIVE;
     creation->record.made_by = SR_MADE_CREATED;
     creation->record.consistent = true;

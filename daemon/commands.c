@@ -1,7 +1,7 @@
 /* commands.c - what administrators ask for over the control socket, and what those learn who watch.
  *
- * Each request is answered exactly once: here at once, or later by whoever took the call (catalog.c, deletion.c, replace.c, or
- * the answer of a core).  A client that has gone changes nothing.
+ * Each request is answered exactly once: here at once, or later by whoever took the call (catalog.c, deletion.c,
+ * replace.c, or the answer of a core).  A client that has gone changes nothing.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +45,8 @@ static void command(struct sr_site *site, struct sr_control_call *call, const ch
     if (!collection)
         return;
     if (!collection->core)
-        sr_control_reply_error(call, SR_E_REFUSED, collection->name, "syncrepctl status", "%s cannot be used here: %s",
-                               collection->name, collection->fault);
+        sr_control_reply_error(call, SR_E_REFUSED, collection->name, "syncrepctl status",
+                               "%s cannot be used here: %s", collection->name, collection->fault);
     else
         sr_driver_admin(collection, what, false, core_answered, call);
 }
@@ -66,7 +66,8 @@ static void replace(struct sr_site *site, struct sr_control_call *call, const Sy
 
 /* ---- volumes -------------------------------------------------------------------------------------------- */
 
-static void create(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__VolumeCreateRequest *req)
+static void create(struct sr_site *site, struct sr_control_call *call,
+                   const Syncrep__Control__VolumeCreateRequest *req)
 {
     struct sr_create want = {.name = req->name,
                              .pool = req->pool,
@@ -90,7 +91,8 @@ static void create(struct sr_site *site, struct sr_control_call *call, const Syn
     sr_catalog_create(site, call, &want);
 }
 
-static void delete(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__VolumeDeleteRequest *req)
+static void delete (struct sr_site *site, struct sr_control_call *call,
+                    const Syncrep__Control__VolumeDeleteRequest *req)
 {
     struct sr_volume *volume = sr_table_volume_named(site, req->name);
 
@@ -157,7 +159,7 @@ static void on_request(void *arg, struct sr_control_call *call, const request_t 
         create(site, call, req->volume_create);
         break;
     case SYNCREP__CONTROL__REQUEST__OP_VOLUME_DELETE:
-        delete(site, call, req->volume_delete);
+        delete (site, call, req->volume_delete);
         break;
     case SYNCREP__CONTROL__REQUEST__OP_PAUSE:
         command(site, call, req->pause->name, SR_ADMIN_PAUSE);
@@ -267,7 +269,8 @@ void sr_commands_watch(struct sr_collection *collection)
     if (!collection->site->control)
         return;
     sr_driver_status(collection, &status);
-    bool sync = !told->known || told->sync != status.sync || told->cause != status.cause || told->verdict != status.verdict;
+    bool sync =
+        !told->known || told->sync != status.sync || told->cause != status.cause || told->verdict != status.verdict;
     bool role = !told->known || told->role != status.record.role || told->serving != status.serving;
     if (!sync && !role)
         return;
@@ -275,8 +278,8 @@ void sr_commands_watch(struct sr_collection *collection)
     if (sync) {
         snprintf(text, sizeof(text), "%s%s%s%s, %s%s%s", sr_sync_word(status.sync),
                  status.cause != SR_CAUSE_NONE ? " (" : "", sr_cause_name(status.cause),
-                 status.cause != SR_CAUSE_NONE ? ")" : "", sr_verdict_word(status.verdict), status.detail[0] ? ": " : "",
-                 status.detail);
+                 status.cause != SR_CAUSE_NONE ? ")" : "", sr_verdict_word(status.verdict),
+                 status.detail[0] ? ": " : "", status.detail);
         emit(collection, "sync", status.verdict == SR_VERDICT_PROTECTED ? SR_LOG_NOTICE : SR_LOG_WARNING, text);
         sr_log(SR_LOG_INFO, "%s: %s", collection->name, text);
     }

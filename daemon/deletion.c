@@ -2,8 +2,8 @@
  *
  *   checks here -> CHECK_DELETE at the other site -> removal.c (tombstone, DELETE there, image, record) -> answer
  *
- * The checks come first because a tombstone cannot be taken back.  Between the other site's consent and its DELETE a host
- * may still connect there; it is disconnected then.  With the other site away a deletion must be forced; the
+ * The checks come first because a tombstone cannot be taken back.  Between the other site's consent and its DELETE a
+ * host may still connect there; it is disconnected then.  With the other site away a deletion must be forced; the
  * tombstone then stays until that site has been told.
  *
  * A crash before the tombstone changes nothing; after it the next start and the next link go on.
@@ -28,8 +28,8 @@ static void refuse(struct deletion *deletion, enum sr_error error, const char *t
 
     if (error == SR_E_NEEDS_FORCE)
         snprintf(hint, sizeof(hint), "syncrepctl volume delete %s --force=%s", deletion->name, deletion->name);
-    sr_control_reply_error(deletion->call, error, deletion->name, hint, "volume %s is not deleted: %s", deletion->name,
-                           text);
+    sr_control_reply_error(deletion->call, error, deletion->name, hint, "volume %s is not deleted: %s",
+                           deletion->name, text);
     deletion->operation.volume->operation = NULL;
     free(deletion);
 }
@@ -42,9 +42,11 @@ static void removed(void *arg, enum sr_error error, const char *text)
         sr_control_reply_error(deletion->call, error, deletion->name, NULL,
                                "volume %s is being deleted, but not finished: %s", deletion->name, text);
     else if (text[0])
-        sr_control_reply_done(deletion->call, deletion->name, NULL, "volume %s deleted here; %s", deletion->name, text);
+        sr_control_reply_done(deletion->call, deletion->name, NULL, "volume %s deleted here; %s", deletion->name,
+                              text);
     else
-        sr_control_reply_done(deletion->call, deletion->name, NULL, "volume %s deleted at both sites", deletion->name);
+        sr_control_reply_done(deletion->call, deletion->name, NULL, "volume %s deleted at both sites",
+                              deletion->name);
     free(deletion);
 }
 
@@ -70,7 +72,8 @@ static void checked(void *arg, enum sr_error error, const struct sr_volume_rpc *
     if (away)
         snprintf(text, sizeof(text), "the link to site %s went down", deletion->peer);
     else
-        snprintf(text, sizeof(text), "site %s: %s", deletion->peer, reply && reply->text[0] ? reply->text : sr_error_text(error));
+        snprintf(text, sizeof(text), "site %s: %s", deletion->peer,
+                 reply && reply->text[0] ? reply->text : sr_error_text(error));
     refuse(deletion, error, text);
 }
 

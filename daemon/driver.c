@@ -2,9 +2,9 @@
  *
  *     sr_driver_step:  event + time + random numbers -> sr_core_step -> actions, in their order
  *
- * Ordering lives in the core alone: nothing here waits for anything, and every answer becomes an event of its own.  All
- * answers come from the loop, so a step is never entered from inside a step; what an administrator's answer sets off (which
- * may be another step) is put off until the present one is over.
+ * Ordering lives in the core alone: nothing here waits for anything, and every answer becomes an event of its own.
+ * All answers come from the loop, so a step is never entered from inside a step; what an administrator's answer sets
+ * off (which may be another step) is put off until the present one is over.
  *
  * Invariants
  *   D1  site->stepping: at most one step is under way, and its list of actions belongs to it alone.
@@ -356,7 +356,8 @@ void sr_driver_status(const struct sr_collection *collection, struct sr_core_sta
     status->record = collection->loaded;
     status->sync = SR_SYNC_OUT_OF_SYNC;
     status->verdict = SR_VERDICT_OFFLINE;
-    status->cause = collection->loaded.role == SR_ROLE_ACTIVE ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR;
+    status->cause =
+        collection->loaded.role == SR_ROLE_ACTIVE ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR;
     status->mode = "closed";
     status->full_copy_reason = "";
     status->resync_eta_s = UINT64_MAX;

@@ -153,8 +153,8 @@ static enum sr_error listen_at(struct sr_site *site, const struct sr_config_addr
     if (address->path)
         return sr_nbd_listen_unix(site->nbd, address->path, tls ? SR_NBD_TLS_OPTIONAL : SR_NBD_TLS_OFF, text,
                                   text_bytes);
-    return sr_nbd_listen_tcp(site->nbd, address->host, address->port, tls ? SR_NBD_TLS_REQUIRED : SR_NBD_TLS_OFF, NULL,
-                             text, text_bytes);
+    return sr_nbd_listen_tcp(site->nbd, address->host, address->port, tls ? SR_NBD_TLS_REQUIRED : SR_NBD_TLS_OFF,
+                             NULL, text, text_bytes);
 }
 
 enum sr_error sr_hosts_start(struct sr_site *site, char *text, size_t text_bytes)

@@ -2,13 +2,13 @@
  *
  *   on_up    the peer's identity is kept, catalogues are exchanged (reconcile.c), and each collection that is LIVE at
  *            both sites, and agrees, is told LINK_UP
- *   on_down  LINK_DOWN to all cores, unfinished questions are answered; when all disk work that the peer may have asked
- *            for has ended, the link may greet the peer again
+ *   on_down  LINK_DOWN to all cores, unfinished questions are answered; when all disk work that the peer may have
+ * asked for has ended, the link may greet the peer again
  *
  * Invariants
- *   L1  A core gets messages only between its LINK_UP and its LINK_DOWN.  Messages come in order, and the peer tells a
- *       core LINK_UP only after it has sent what makes this site do the same; so no greeting is lost.
- *   L2  sr_link_drained is called once for each on_down, and not before that work has ended.
+ *   L1  A core gets messages only between its LINK_UP and its LINK_DOWN.  Messages come in order, and the peer tells
+ * a core LINK_UP only after it has sent what makes this site do the same; so no greeting is lost. L2  sr_link_drained
+ * is called once for each on_down, and not before that work has ended.
  *
  * A crash at any line is harmless: the peer's UUID is durable or learned again; all else is of one connection.
  */
@@ -35,8 +35,8 @@ static void keep_peer(struct sr_site *site, const struct sr_site_hello *hello)
     if (!sr_uuid_is_none(&sr_meta_site(site->meta)->peer))
         return;
     struct sr_meta_change change = {.peer = &hello->site};
-    sr_log(SR_LOG_NOTICE, "first contact with site %s (%s): from now on no other site is taken for it", hello->site_name,
-           sr_uuid_format(&hello->site, uuid));
+    sr_log(SR_LOG_NOTICE, "first contact with site %s (%s): from now on no other site is taken for it",
+           hello->site_name, sr_uuid_format(&hello->site, uuid));
     sr_meta_commit_change(site->meta, &change, peer_kept, site, 0);
 }
 

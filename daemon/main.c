@@ -80,7 +80,8 @@ static int parse(int argc, char **argv, struct arguments *arguments)
     return -1;
 }
 
-/* ---- the process ------------------------------------------------------------------------------------------------ */
+/* ---- the process ------------------------------------------------------------------------------------------------
+ */
 
 /* systemd's readiness protocol: a datagram to the socket named in the environment. */
 static void notify(const char *state)
@@ -161,7 +162,8 @@ static void leave_loop(struct sr_site *site)
     uv_stop(site->loop);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ------------------------------------------------------------------------------------------------------
+ */
 
 static int run(struct sr_site *site)
 {

@@ -1,8 +1,9 @@
-/* operation.c - what the operations on volumes have in common: commits of the catalogue, bringing a volume up, and the half
- * of a creation that may have to be told the other site again.
+/* operation.c - what the operations on volumes have in common: commits of the catalogue, bringing a volume up, and
+ * the half of a creation that may have to be told the other site again.
  *
- * While a commit of the catalogue is on its way to the disk no catalogue is sent, so that what a catalogue says is durable.
- * A crash is harmless: the record that was decided is found at the next start, and the other site is told at the next link.
+ * While a commit of the catalogue is on its way to the disk no catalogue is sent, so that what a catalogue says is
+ * durable. A crash is harmless: the record that was decided is found at the next start, and the other site is told at
+ * the next link.
  */
 #include "operation.h"
 
@@ -91,8 +92,8 @@ static void confirmed(void *arg, enum sr_error error, const struct sr_volume_rpc
         sr_driver_link(volume->collection, true); /* the peer's core was told just behind its answer */
     }
     if (error != SR_OK && reply)
-        sr_log(SR_LOG_ERROR, "volume %s: site %s cannot finish its creation: %s", reply->name, site->config->peer_name,
-               reply->text[0] ? reply->text : sr_error_text(error));
+        sr_log(SR_LOG_ERROR, "volume %s: site %s cannot finish its creation: %s", reply->name,
+               site->config->peer_name, reply->text[0] ? reply->text : sr_error_text(error));
     if (confirmation.fn)
         confirmation.fn(confirmation.arg, error, reply ? reply->text : "");
 }
@@ -120,7 +121,8 @@ void sr_operation_commit_at_peer(struct sr_volume *volume, sr_confirmed_fn fn, v
     sr_rpc_call(site, &rpc, confirmed, confirmation);
 }
 
-/* ---- what the other site says ------------------------------------------------------------------------------------ */
+/* ---- what the other site says ------------------------------------------------------------------------------------
+ */
 
 void sr_catalog_request(struct sr_site *site, const struct sr_volume_rpc *request)
 {

@@ -1,8 +1,8 @@
-/* operation.h - what is being done to a volume, shared by the files of the catalogue (catalog.c, accept.c, deletion.c,
- * removal.c, reconcile.c).
+/* operation.h - what is being done to a volume, shared by the files of the catalogue (catalog.c, accept.c,
+ * deletion.c, removal.c, reconcile.c).
  *
- * A volume has at most one operation.  It hangs off the volume, frees itself when it is over, and can be asked to give way to
- * a removal: it then finishes or undoes what is under way and calls sr_removal_start itself.
+ * A volume has at most one operation.  It hangs off the volume, frees itself when it is over, and can be asked to
+ * give way to a removal: it then finishes or undoes what is under way and calls sr_removal_start itself.
  */
 #ifndef SR_OPERATION_H
 #define SR_OPERATION_H

@@ -1,8 +1,8 @@
 /* peer_rpc.c - questions to the other site about volumes, and their answers.
  *
- * A question is answered by the peer or by the end of the link, whichever comes first, and never by both: answers carry the
- * question's number, and numbers are not reused while the daemon runs.  There is no deadline of its own: a peer that is
- * silent loses the link by its heartbeat.
+ * A question is answered by the peer or by the end of the link, whichever comes first, and never by both: answers
+ * carry the question's number, and numbers are not reused while the daemon runs.  There is no deadline of its own: a
+ * peer that is silent loses the link by its heartbeat.
  *
  * Nothing here is durable: whoever asked finds out by the exchange of catalogues at the next link.
  */

@@ -1,10 +1,10 @@
 /* pool_memory.c - which pools this site has had: STATE/pools, one line "NAME UUID" each.
  *
- * A volume's record names its pool's UUID; this file does the same for pools without volumes.  So a mount point without its
- * file system is never taken for a new, empty pool once the pool was seen.
+ * A volume's record names its pool's UUID; this file does the same for pools without volumes.  So a mount point
+ * without its file system is never taken for a new, empty pool once the pool was seen.
  *
- * The file is replaced as a whole (temporary name, fsync, rename, fsync of the folder), so a crash leaves the old or the new
- * one.  A pool whose line was lost with a crash is read back from its own identity file at the next start.
+ * The file is replaced as a whole (temporary name, fsync, rename, fsync of the folder), so a crash leaves the old or
+ * the new one.  A pool whose line was lost with a crash is read back from its own identity file at the next start.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* reconcile.c - at each link-up the sites tell each other their catalogues, and every volume ends at both or at neither.
+/* reconcile.c - at each link-up the sites tell each other their catalogues, and every volume ends at both or at
+ * neither.
  *
  *        here       there      what this site does
  *        LIVE       LIVE       link the cores, if collection and size agree
@@ -114,7 +115,8 @@ void sr_reconcile_send(struct sr_site *site)
 
 /* ---- both ------------------------------------------------------------------------------------------------- */
 
-static const struct sr_catalog_volume *find(const struct sr_catalog_volume *list, uint32_t n, const struct sr_uuid *uuid)
+static const struct sr_catalog_volume *find(const struct sr_catalog_volume *list, uint32_t n,
+                                            const struct sr_uuid *uuid)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (sr_uuid_equal(&list[i].uuid, uuid))
@@ -131,13 +133,15 @@ static void both_live(struct sr_volume *volume, const struct sr_catalog_volume *
     volume->peer_has = true;
     if (!collection)
         return;
-    if (theirs->size_bytes == volume->meta.size_bytes && sr_uuid_equal(&theirs->collection, &volume->meta.collection)) {
+    if (theirs->size_bytes == volume->meta.size_bytes &&
+        sr_uuid_equal(&theirs->collection, &volume->meta.collection)) {
         sr_driver_link(collection, true);
         return;
     }
-    snprintf(collection->peer_fault, sizeof(collection->peer_fault),
-             "site %s has it with %llu bytes and in collection %s, which does not agree with this site: nothing is copied",
-             peer, (unsigned long long)theirs->size_bytes, theirs->name);
+    snprintf(
+        collection->peer_fault, sizeof(collection->peer_fault),
+        "site %s has it with %llu bytes and in collection %s, which does not agree with this site: nothing is copied",
+        peer, (unsigned long long)theirs->size_bytes, theirs->name);
     sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, collection->peer_fault);
 }
 

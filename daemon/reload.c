@@ -1,7 +1,7 @@
 /* reload.c - the configuration read again while the daemon runs (SIGHUP, `syncrepctl reload`).
  *
- * The whole file is checked first; a faulty one, or certificates that are not good, change nothing.  Keys that are live are
- * applied, certificates are read again whatever their paths say, and keys that need a restart are named.
+ * The whole file is checked first; a faulty one, or certificates that are not good, change nothing.  Keys that are
+ * live are applied, certificates are read again whatever their paths say, and keys that need a restart are named.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,8 +69,8 @@ enum sr_error sr_reload(struct sr_site *site, char *text, size_t text_bytes)
     sr_config_names_join(diff.restart, diff.n_restart, restart, sizeof(restart));
     apply(site, fresh);
     sr_config_free(fresh);
-    snprintf(text, text_bytes, "configuration read again: %s%s%s%s", diff.n_live ? "applied " : "no live key changed", live,
-             diff.n_restart ? "; a restart is needed for " : "", restart);
+    snprintf(text, text_bytes, "configuration read again: %s%s%s%s", diff.n_live ? "applied " : "no live key changed",
+             live, diff.n_restart ? "; a restart is needed for " : "", restart);
     sr_log(SR_LOG_NOTICE, "%s", text);
     sr_control_emit(site->control, SR_LOG_NOTICE, "config", "", sr_driver_wall_ms(), "%s", text);
     return SR_OK;

@@ -3,15 +3,16 @@
  *   LIVE     --tombstone durable-->  DELETING
  *   DELETING/PENDING:  core ended -> copy closed -> image renamed and unlinked (imported: only released)
  *   PENDING:           record dropped
- *   DELETING:          record dropped once the other site has it no more, or is deleting it too; else the tombstone waits
+ *   DELETING:          record dropped once the other site has it no more, or is deleting it too; else the tombstone
+ * waits
  *
  * Invariants
- *   R1  Before anything of a LIVE volume is destroyed its tombstone is durable, here and at the site that asked for it.
- *   R2  A tombstone is dropped only when no site can take the volume for LIVE again.
- *   R3  Data that was imported is never deleted, only released.
+ *   R1  Before anything of a LIVE volume is destroyed its tombstone is durable, here and at the site that asked for
+ * it. R2  A tombstone is dropped only when no site can take the volume for LIVE again. R3  Data that was imported is
+ * never deleted, only released.
  *
- * A crash at any line is harmless: the record stays until everything else is gone, and the next start begins again from it;
- * an image that is gone already counts as deleted.
+ * A crash at any line is harmless: the record stays until everything else is gone, and the next start begins again
+ * from it; an image that is gone already counts as deleted.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ struct removal {
     bool clean;                    /* copy and image are gone */
     bool dropping;
     bool wait_peer;
-    bool has_waiting;              /* the peer asked too, before our tombstone was durable */
+    bool has_waiting; /* the peer asked too, before our tombstone was durable */
     struct sr_volume_rpc waiting;
     sr_removed_fn fn;
     void *arg;
@@ -73,7 +74,8 @@ static void advance(struct removal *removal)
     if (!removal->clean || removal->dropping)
         return;
     if (volume->meta.state == SR_VOLUME_PENDING || volume->peer_gone) { /* R2 */
-        struct sr_meta_change change = {.drop_volume = &volume->meta.uuid, .drop_collection = &volume->meta.collection};
+        struct sr_meta_change change = {.drop_volume = &volume->meta.uuid,
+                                        .drop_collection = &volume->meta.collection};
         removal->dropping = true;
         sr_catalog_commit(volume->site, &change, dropped, removal);
     } else if (!removal->wait_peer) {
@@ -240,8 +242,8 @@ static void peer_deleted(void *arg, enum sr_error error, const struct sr_volume_
         return;
     }
     if (reply)
-        sr_log(SR_LOG_WARNING, "volume %s: %s has not deleted its copy: %s", volume->meta.name, site->config->peer_name,
-               reply->text[0] ? reply->text : sr_error_text(error));
+        sr_log(SR_LOG_WARNING, "volume %s: %s has not deleted its copy: %s", volume->meta.name,
+               site->config->peer_name, reply->text[0] ? reply->text : sr_error_text(error));
     if (!sr_removal_running(volume))
         return;
     struct removal *removal = (struct removal *)volume->operation;

@@ -4,8 +4,9 @@
  *   core ended, copy closed -> image made if it is gone -> "failed" durable -> copy opened, core begun -> REPLACE
  *   -> the other site's core begins a session with the new one
  *
- * A copy that could not even be opened (disk exchanged, image gone) counts as failed.  What replace commits is the core's
- * business.  A crash at any line is harmless: until the core's commit the record says "failed", and replace can be repeated.
+ * A copy that could not even be opened (disk exchanged, image gone) counts as failed.  What replace commits is the
+ * core's business.  A crash at any line is harmless: until the core's commit the record says "failed", and replace
+ * can be repeated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,8 +103,8 @@ static void closed(struct sr_collection *collection, void *arg)
     struct stat st;
 
     collection->dead = false;
-    bool made = volume->meta.imported ||
-                sr_pool_image_path(volume->pool->pool, volume->meta.name, path) != SR_OK || stat(path, &st) == 0;
+    bool made = volume->meta.imported || sr_pool_image_path(volume->pool->pool, volume->meta.name, path) != SR_OK ||
+                stat(path, &st) == 0;
     if (made) {
         record_failed(replacing);
         return;
@@ -133,7 +134,8 @@ static enum sr_error may_replace(const struct sr_collection *collection, bool fo
     }
     struct sr_site_pool *pool = collection->volumes[0]->pool;
     if (!pool || !pool->pool) {
-        snprintf(text, SR_SITE_TEXT, "%.280s; then restart syncrepd", pool ? pool->detail : "its pool is not configured");
+        snprintf(text, SR_SITE_TEXT, "%.280s; then restart syncrepd",
+                 pool ? pool->detail : "its pool is not configured");
         return SR_E_REFUSED;
     }
     return SR_OK;

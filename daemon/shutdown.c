@@ -2,8 +2,8 @@
  *
  *   hosts disconnected -> every core stopped (maps exact, the peer told) -> link, control closed -> loop left
  *
- * The whole takes at most SR_STOP_DEADLINE_MS; what is not finished then is what a crash leaves, and a crash is harmless: all
- * that was acknowledged is durable, and intents cover what was in flight.
+ * The whole takes at most SR_STOP_DEADLINE_MS; what is not finished then is what a crash leaves, and a crash is
+ * harmless: all that was acknowledged is durable, and intents cover what was in flight.
  */
 #include <stdlib.h>
 
@@ -103,7 +103,8 @@ void sr_shutdown_begin(struct sr_site *site)
     sr_nbd_server_close(site->nbd, HOSTS_DEADLINE_MS, hosts_gone, stopping);
 }
 
-/* ---- after the loop ---------------------------------------------------------------------------------------------- */
+/* ---- after the loop ----------------------------------------------------------------------------------------------
+ */
 
 static void ignore(void *arg)
 {

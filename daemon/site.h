@@ -4,9 +4,9 @@
  *                              +--> driver.c (one core a collection) ---+--> meta (LMDB)
  *     admin --control--> commands.c / catalog.c --+                     +--> link (peer)
  *
- * A struct sr_collection is a core and what it needs; it exists for every LIVE volume, also for one whose copy cannot be
- * opened (core NULL, `fault` says why).  In this version a collection has exactly one volume.
- * A struct sr_volume is a record of the catalogue (PENDING, LIVE or DELETING) and, while it is usable, its opened copy.
+ * A struct sr_collection is a core and what it needs; it exists for every LIVE volume, also for one whose copy cannot
+ * be opened (core NULL, `fault` says why).  In this version a collection has exactly one volume. A struct sr_volume
+ * is a record of the catalogue (PENDING, LIVE or DELETING) and, while it is usable, its opened copy.
  *
  * Everything here belongs to the loop thread.  No globals: all hangs off a struct sr_site.
  */
@@ -37,18 +37,18 @@ struct sr_site;
 struct sr_collection;
 struct sr_operation;
 
-#define SR_SITE_TEXT 320
-#define SR_CATALOG_MAX 65536u    /* volumes that a peer may name */
-#define SR_SITE_BUCKETS 256u     /* of the table of collections */
+#define SR_SITE_TEXT         320
+#define SR_CATALOG_MAX       65536u /* volumes that a peer may name */
+#define SR_SITE_BUCKETS      256u   /* of the table of collections */
 #define SR_RANDOM_POOL_BYTES 4096u
-#define SR_STOP_DEADLINE_MS 15000u
-#define SR_LOCK_WAIT_MS 30000u   /* for the lock that a killed predecessor's I/O still holds */
+#define SR_STOP_DEADLINE_MS  15000u
+#define SR_LOCK_WAIT_MS      30000u /* for the lock that a killed predecessor's I/O still holds */
 
 /* Exit codes of syncrepd. */
 #define SR_EXIT_RUNTIME 1
-#define SR_EXIT_USAGE 2
-#define SR_EXIT_LOCKED 3
-#define SR_EXIT_META 70
+#define SR_EXIT_USAGE   2
+#define SR_EXIT_LOCKED  3
+#define SR_EXIT_META    70
 
 enum sr_site_pool_state { SR_POOL_OK, SR_POOL_MISSING, SR_POOL_FOREIGN, SR_POOL_BAD };
 
@@ -68,10 +68,10 @@ struct sr_volume {
     struct sr_collection *collection; /* NULL unless LIVE */
     uint32_t index;                   /* in the collection */
     struct sr_store *store;
-    struct sr_operation *operation;   /* what is being done to it (catalog.c), at most one */
-    bool peer_has;  /* as far as known on this link: the other site has it LIVE */
-    bool peer_gone; /* on this link: the other site does not have it, or is deleting it too */
-    bool closing;   /* about to be deleted: no new hosts */
+    struct sr_operation *operation; /* what is being done to it (catalog.c), at most one */
+    bool peer_has;                  /* as far as known on this link: the other site has it LIVE */
+    bool peer_gone;                 /* on this link: the other site does not have it, or is deleting it too */
+    bool closing;                   /* about to be deleted: no new hosts */
 };
 TAILQ_HEAD(sr_volume_list, sr_volume);
 
@@ -103,10 +103,10 @@ struct sr_collection {
     bool timer_open;
     uint64_t timer_us; /* when the core wants TIME; 0: not armed */
 
-    bool link_up;  /* the core was told LINK_UP */
-    bool serving;  /* the core said SERVE */
-    bool dead;     /* its core gets no event any more */
-    uint32_t n_ios, n_commits; /* not answered yet */
+    bool link_up;                                                 /* the core was told LINK_UP */
+    bool serving;                                                 /* the core said SERVE */
+    bool dead;                                                    /* its core gets no event any more */
+    uint32_t n_ios, n_commits;                                    /* not answered yet */
     void (*idle_fn)(struct sr_collection *collection, void *arg); /* once, when dead and both are 0 */
     void *idle_arg;
     struct sr_watch watch;
@@ -164,11 +164,11 @@ struct sr_site {
     /* link */
     bool link_is_up;
     uint64_t link_number; /* raised each time it comes up */
-    bool catalog_wanted; /* ours is to be sent when no decision is on its way to the disk */
+    bool catalog_wanted;  /* ours is to be sent when no decision is on its way to the disk */
     bool catalog_sent, peer_listed;
-    bool exchanged;      /* both catalogues are known: volumes may be created and deleted */
-    bool draining;       /* the link waits for the end of the old connection's disk work */
-    uint32_t decisions;  /* commits of the catalogue on their way */
+    bool exchanged;     /* both catalogues are known: volumes may be created and deleted */
+    bool draining;      /* the link waits for the end of the old connection's disk work */
+    uint32_t decisions; /* commits of the catalogue on their way */
     struct sr_catalog_volume *peer_volumes, *sent_volumes;
     uint32_t n_peer_volumes, peer_part, n_sent_volumes;
     uint64_t link_since_wall_ms;
@@ -184,7 +184,7 @@ struct sr_site {
     bool stopping;
     void *shutdown; /* shutdown.c */
     bool finished;  /* everything was closed and freed */
-    bool halted; /* nothing is acknowledged or sent any more */
+    bool halted;    /* nothing is acknowledged or sent any more */
     int exit_code;
     void (*stop_fn)(struct sr_site *site); /* main.c: leave the loop */
     void *main;
@@ -219,10 +219,11 @@ enum sr_error sr_pool_memory_add(const struct sr_site *site, const char *name, c
 
 /* Opens the volume's copy if it is not open; blocks. */
 enum sr_error sr_driver_open(struct sr_volume *volume, uint32_t lock_wait_ms, char text[SR_SITE_TEXT]);
-/* Opens the copy, loads the map and starts the core.  On failure collection->fault says why and core stays NULL.  Blocks. */
+/* Opens the copy, loads the map and starts the core.  On failure collection->fault says why and core stays NULL.
+ * Blocks. */
 enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wait_ms);
-/* No event of the collection may follow.  Stops serving; idle_fn is called once nothing is in flight (perhaps at once),
- * with the core freed and the copies closed. */
+/* No event of the collection may follow.  Stops serving; idle_fn is called once nothing is in flight (perhaps at
+ * once), with the core freed and the copies closed. */
 void sr_driver_end(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
                    void *arg);
 /* Fills in time and random numbers, steps, carries the actions out.  Never from inside itself.  A collection without
@@ -263,8 +264,8 @@ void sr_catalog_link_down(struct sr_site *site);
 void sr_catalog_commit(struct sr_site *site, const struct sr_meta_change *change, sr_meta_done_fn done, void *arg);
 
 typedef void (*sr_removed_fn)(void *arg, enum sr_error error, const char *text);
-/* Ends the volume at this site, for good: tombstone if it is LIVE, image, record.  fn (may be NULL) is called once this
- * site has nothing left but perhaps the tombstone that waits for the peer (SR_OK), or cannot go on (the error).
+/* Ends the volume at this site, for good: tombstone if it is LIVE, image, record.  fn (may be NULL) is called once
+ * this site has nothing left but perhaps the tombstone that waits for the peer (SR_OK), or cannot go on (the error).
  * Whatever happens, the next start goes on with it. */
 void sr_removal_start(struct sr_volume *volume, sr_removed_fn fn, void *arg);
 void sr_removal_peer_gone(struct sr_volume *volume); /* the tombstone may go */
@@ -287,8 +288,9 @@ void sr_rpc_link_down(struct sr_site *site);
 /* ---- link_events.c -------------------------------------------------------------------------------------- */
 
 enum sr_error sr_link_events_start(struct sr_site *site, char *text, size_t text_bytes);
-void sr_link_events_send(struct sr_site *site, const struct sr_uuid *collection, struct sr_peer_msg *msg); /* takes msg */
-void sr_link_events_send_site(struct sr_site *site, struct sr_site_msg *msg);                              /* takes msg */
+void sr_link_events_send(struct sr_site *site, const struct sr_uuid *collection,
+                         struct sr_peer_msg *msg);                            /* takes msg */
+void sr_link_events_send_site(struct sr_site *site, struct sr_site_msg *msg); /* takes msg */
 void sr_link_events_fault(struct sr_site *site, const char *text);
 void sr_link_events_work_ended(struct sr_site *site); /* disk work that the peer may have asked for has ended */
 void sr_link_events_close(struct sr_site *site, void (*closed)(void *arg), void *arg);
@@ -303,7 +305,8 @@ void sr_link_events_view(struct sr_site *site, struct sr_link_view *view);
 enum sr_error sr_link_events_load_tls(struct sr_site *site, const struct sr_config *config, char *text,
                                       size_t text_bytes);
 
-/* ---- commands.c, status_fill.c, replace.c, reload.c ------------------------------------------------------------------- */
+/* ---- commands.c, status_fill.c, replace.c, reload.c
+ * ------------------------------------------------------------------- */
 
 enum sr_error sr_commands_start(struct sr_site *site, char *text, size_t text_bytes);
 void sr_commands_watch(struct sr_collection *collection); /* after a step: tells followers and waiters what changed */

@@ -56,7 +56,8 @@ static enum sr_error load_catalog(struct sr_site *site, char *text, size_t text_
     return SR_OK;
 }
 
-/* ---- pools ------------------------------------------------------------------------------------------------------ */
+/* ---- pools ------------------------------------------------------------------------------------------------------
+ */
 
 /* What was here before, as the volumes say, and for an empty pool the state folder (*remembered). */
 static enum sr_error pool_before(const struct sr_site *site, struct sr_site_pool *pool, struct sr_uuid *uuid,
@@ -113,7 +114,8 @@ static void open_pools(struct sr_site *site)
         volume->pool = sr_table_pool_named(site, volume->meta.pool);
 }
 
-/* ---- copies and cores ---------------------------------------------------------------------------------------------- */
+/* ---- copies and cores
+ * ---------------------------------------------------------------------------------------------- */
 
 static void start_collections(struct sr_site *site)
 {
@@ -186,8 +188,8 @@ static void set_up(struct sr_site *site)
 
 static enum sr_error open_metadata(struct sr_site *site, int *exit_code, char *text, size_t text_bytes)
 {
-    enum sr_error error =
-        sr_meta_open(site->loop, site->config->state, site->config->site, &site->config->group, &site->meta, text, text_bytes);
+    enum sr_error error = sr_meta_open(site->loop, site->config->state, site->config->site, &site->config->group,
+                                       &site->meta, text, text_bytes);
 
     *exit_code = error == SR_E_LOCKED ? SR_EXIT_LOCKED : SR_EXIT_META;
     if (error != SR_OK)
@@ -203,7 +205,8 @@ static enum sr_error open_engine(struct sr_site *site, char *text, size_t text_b
                                                       [SR_CONFIG_ENGINE_IO_URING] = SR_ENGINE_URING,
                                                       [SR_CONFIG_ENGINE_THREADS] = SR_ENGINE_THREADS};
     char why[SR_SITE_TEXT] = "";
-    enum sr_error error = sr_store_engine_new(site->loop, kinds[site->config->engine], &site->engine, why, sizeof(why));
+    enum sr_error error =
+        sr_store_engine_new(site->loop, kinds[site->config->engine], &site->engine, why, sizeof(why));
 
     if (error != SR_OK)
         snprintf(text, text_bytes, "store.engine: %s", why[0] ? why : sr_error_text(error));

@@ -1,7 +1,7 @@
 /* status_fill.c - the state of the site, its pools, collections and volumes, as messages for the control socket.
  *
- * A message is built from a list of small allocations that are freed together when it was sent; strings of the site are
- * pointed to, not copied.  Nothing here changes anything.
+ * A message is built from a list of small allocations that are freed together when it was sent; strings of the site
+ * are pointed to, not copied.  Nothing here changes anything.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,8 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
     else if (status->cause == SR_CAUSE_PEER_UNREACHABLE)
         snprintf(out, out_bytes, "systemctl status syncrepd   (at site %s: is it running and reachable?)", peer);
     else if (status->cause == SR_CAUSE_ALTERNATE_NO_SPACE)
-        snprintf(out, out_bytes, "syncrepctl pool list   (free space where the alternate copy is; it goes on by itself)");
+        snprintf(out, out_bytes,
+                 "syncrepctl pool list   (free space where the alternate copy is; it goes on by itself)");
     else if (status->cause == SR_CAUSE_ALTERNATE_IO_ERROR)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at the site of the alternate copy)", name);
     else if (status->cause == SR_CAUSE_CONFLICT || status->cause == SR_CAUSE_WAITING_FOR_FAILOVER)
@@ -106,7 +107,8 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
     return out;
 }
 
-/* ---- pools ------------------------------------------------------------------------------------------------------ */
+/* ---- pools ------------------------------------------------------------------------------------------------------
+ */
 
 static void fill_pool(struct arena *arena, struct sr_site *site, const struct sr_site_pool *pool,
                       Syncrep__Control__Pool *out)
@@ -145,7 +147,8 @@ static size_t fill_pools(struct arena *arena, struct sr_site *site, Syncrep__Con
     return site->n_pools;
 }
 
-/* ---- volumes ------------------------------------------------------------------------------------------------------ */
+/* ---- volumes ------------------------------------------------------------------------------------------------------
+ */
 
 static const char *state_word(const struct sr_volume *volume)
 {
@@ -186,7 +189,8 @@ static char *path_of(struct arena *arena, const struct sr_volume *volume)
 
     if (volume->meta.path[0])
         return (char *)volume->meta.path;
-    if (volume->pool && volume->pool->pool && sr_pool_image_path(volume->pool->pool, volume->meta.name, path) == SR_OK)
+    if (volume->pool && volume->pool->pool &&
+        sr_pool_image_path(volume->pool->pool, volume->meta.name, path) == SR_OK)
         return text_of(arena, path);
     return (char *)"";
 }
@@ -219,7 +223,8 @@ static void fill_volume(struct arena *arena, const struct sr_volume *volume, Syn
     fill_exports(arena, volume, out);
 }
 
-/* ---- collections --------------------------------------------------------------------------------------------------- */
+/* ---- collections
+ * --------------------------------------------------------------------------------------------------- */
 
 static void fill_counters(const struct sr_core_status *status, Syncrep__Control__Counters *out)
 {
@@ -324,7 +329,8 @@ static size_t fill_collections(struct arena *arena, struct sr_site *site, struct
     return at;
 }
 
-/* ---- answers ---------------------------------------------------------------------------------------------------- */
+/* ---- answers ----------------------------------------------------------------------------------------------------
+ */
 
 static void fill_link(struct arena *arena, struct sr_site *site, Syncrep__Control__Link *out)
 {
@@ -445,8 +451,8 @@ void sr_status_request(struct sr_site *site, struct sr_control_call *call, const
     struct sr_collection *collection = sr_table_collection_named(site, name);
 
     if (required && !(of_volume ? (void *)volume : (void *)collection)) {
-        sr_control_reply_error(call, SR_E_NOT_FOUND, name, "syncrepctl status", "there is no volume or collection %.64s here",
-                               name);
+        sr_control_reply_error(call, SR_E_NOT_FOUND, name, "syncrepctl status",
+                               "there is no volume or collection %.64s here", name);
         return;
     }
     switch (req->op_case) {

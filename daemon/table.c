@@ -1,7 +1,7 @@
 /* table.c - the catalogue in memory: volumes and collections by UUID and by name.
  *
- * Messages of the peer name a collection by UUID, so that look-up is a small hash table; names are looked up by people
- * and by handshakes of hosts, in lists.
+ * Messages of the peer name a collection by UUID, so that look-up is a small hash table; names are looked up by
+ * people and by handshakes of hosts, in lists.
  *
  * Invariants
  *   1. Names are unique among all volumes, whatever their state; a collection has the name of its only volume.
