@@ -92,7 +92,8 @@ size_t sr_frame_seal(uint8_t *out, uint16_t version, uint16_t type, size_t heade
     return SR_FRAME_FIXED_BYTES + header_bytes;
 }
 
-enum sr_error sr_frame_fixed_decode(const uint8_t bytes[SR_FRAME_FIXED_BYTES], struct sr_frame_fixed *fixed, char *text)
+enum sr_error sr_frame_fixed_decode(const uint8_t bytes[SR_FRAME_FIXED_BYTES], struct sr_frame_fixed *fixed,
+                                    char *text)
 {
     struct sr_frame_wire wire;
 
@@ -164,8 +165,8 @@ static bool is_peer_type(uint16_t type)
     }
 }
 
-enum sr_error sr_frame_header_decode(const struct sr_frame_fixed *fixed, const uint8_t *header, struct sr_frame *frame,
-                                     char *text)
+enum sr_error sr_frame_header_decode(const struct sr_frame_fixed *fixed, const uint8_t *header,
+                                     struct sr_frame *frame, char *text)
 {
     struct arena arena;
     ProtobufCAllocator memory = {.alloc = arena_alloc, .free = arena_free, .allocator_data = &arena};
@@ -200,8 +201,8 @@ enum sr_error sr_frame_header_decode(const struct sr_frame_fixed *fixed, const u
     return error;
 }
 
-enum sr_error sr_frame_payload_attach(const struct sr_frame_fixed *fixed, struct sr_frame *frame, struct sr_buf *payload,
-                                      char *text)
+enum sr_error sr_frame_payload_attach(const struct sr_frame_fixed *fixed, struct sr_frame *frame,
+                                      struct sr_buf *payload, char *text)
 {
     SR_ASSERT(fixed->payload_bytes > 0 && payload->capacity >= fixed->payload_bytes);
     if (sr_crc32c(0, payload->data, fixed->payload_bytes) != fixed->payload_crc) {

@@ -25,15 +25,15 @@
 #include "codec/site_msg.h"
 #include "core/core.h"
 
-#define SR_FRAME_FIXED_BYTES 32
-#define SR_FRAME_HEADER_MAX_BYTES (64u << 10) /* the protobuf header */
+#define SR_FRAME_FIXED_BYTES       32
+#define SR_FRAME_HEADER_MAX_BYTES  (64u << 10) /* the protobuf header */
 #define SR_FRAME_PAYLOAD_MAX_BYTES SR_IO_MAX_BYTES
-#define SR_FRAME_UNPACK_MAX_BYTES (1u << 20) /* memory that unpacking one header may take */
-#define SR_FRAME_TEXT_BYTES 160
+#define SR_FRAME_UNPACK_MAX_BYTES  (1u << 20) /* memory that unpacking one header may take */
+#define SR_FRAME_TEXT_BYTES        160
 
 /* Protocol versions that this build speaks. */
-#define SR_WIRE_VERSION_MIN 1
-#define SR_WIRE_VERSION_MAX 1
+#define SR_WIRE_VERSION_MIN   1
+#define SR_WIRE_VERSION_MAX   1
 #define SR_WIRE_VERSION_HELLO 1 /* HELLO, HELLO_ACK and REFUSED are sent as this version for ever */
 
 /* Types from here on that a reader does not know are skipped, any other unknown one is a fault. */
@@ -79,9 +79,9 @@ struct sr_frame {
     struct sr_site_msg *site;
 };
 
-/* Both encoders write the fixed and the protobuf header to out and return their length together; the payload of a peer
- * message follows on the wire as it is (msg->payload, payload_offset, payload_bytes).  Messages come from our own code:
- * one that breaks the rules of its type is asserted on.  capacity: at least SR_FRAME_FIXED_BYTES plus the
+/* Both encoders write the fixed and the protobuf header to out and return their length together; the payload of a
+ * peer message follows on the wire as it is (msg->payload, payload_offset, payload_bytes).  Messages come from our
+ * own code: one that breaks the rules of its type is asserted on.  capacity: at least SR_FRAME_FIXED_BYTES plus the
  * protobuf header; SR_FRAME_MSG_MAX_BYTES suffices for any sr_peer_msg. */
 #define SR_FRAME_MSG_MAX_BYTES 4096
 size_t sr_frame_encode_msg(uint8_t *out, size_t capacity, uint16_t version, const struct sr_uuid *collection,
@@ -89,21 +89,22 @@ size_t sr_frame_encode_msg(uint8_t *out, size_t capacity, uint16_t version, cons
 /* 0: the message does not fit into capacity or into SR_FRAME_HEADER_MAX_BYTES. */
 size_t sr_frame_encode_site(uint8_t *out, size_t capacity, uint16_t version, const struct sr_site_msg *msg);
 
-/* SR_E_PROTOCOL: not a frame (magic, reserved); SR_E_TOO_LARGE: a length is over its cap.  The version is for the caller
- * to judge.  text (SR_FRAME_TEXT_BYTES) gets what is wrong. */
-enum sr_error sr_frame_fixed_decode(const uint8_t bytes[SR_FRAME_FIXED_BYTES], struct sr_frame_fixed *fixed, char *text);
+/* SR_E_PROTOCOL: not a frame (magic, reserved); SR_E_TOO_LARGE: a length is over its cap.  The version is for the
+ * caller to judge.  text (SR_FRAME_TEXT_BYTES) gets what is wrong. */
+enum sr_error sr_frame_fixed_decode(const uint8_t bytes[SR_FRAME_FIXED_BYTES], struct sr_frame_fixed *fixed,
+                                    char *text);
 
 /* header: fixed->header_bytes bytes.  On success frame holds a message that the caller frees (sr_peer_msg_free,
  * sr_site_msg_free); a peer message has payload_bytes set but payload still NULL.
- * SR_E_CORRUPT: the CRC does not match; SR_E_PROTOCOL: a field is not what its type allows; SR_E_UNSUPPORTED: unknown type;
- * SR_E_NO_MEMORY: ours, or the header asks for more than SR_FRAME_UNPACK_MAX_BYTES. */
-enum sr_error sr_frame_header_decode(const struct sr_frame_fixed *fixed, const uint8_t *header, struct sr_frame *frame,
-                                     char *text);
+ * SR_E_CORRUPT: the CRC does not match; SR_E_PROTOCOL: a field is not what its type allows; SR_E_UNSUPPORTED: unknown
+ * type; SR_E_NO_MEMORY: ours, or the header asks for more than SR_FRAME_UNPACK_MAX_BYTES. */
+enum sr_error sr_frame_header_decode(const struct sr_frame_fixed *fixed, const uint8_t *header,
+                                     struct sr_frame *frame, char *text);
 
 /* payload: fixed->payload_bytes bytes from its beginning on.  On success the message took a reference of its own.
  * SR_E_CORRUPT: the CRC does not match. */
-enum sr_error sr_frame_payload_attach(const struct sr_frame_fixed *fixed, struct sr_frame *frame, struct sr_buf *payload,
-                                      char *text);
+enum sr_error sr_frame_payload_attach(const struct sr_frame_fixed *fixed, struct sr_frame *frame,
+                                      struct sr_buf *payload, char *text);
 
 /* Frees what the frame holds. */
 void sr_frame_free(struct sr_frame *frame);

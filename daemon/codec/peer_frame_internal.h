@@ -10,7 +10,7 @@ _Static_assert(SR_MSG_HELLO == 16, "core/peer_msg.h uses 16 and up");
 
 /* The largest length of a request without data (zero, trim): the core cuts pieces of 64 regions. */
 #define SR_FRAME_RANGE_MAX_BYTES (64u * SR_REGION_BYTES)
-#define SR_FRAME_RUN_MAX_BYTES (SR_RUN_MAX_BLOCKS * SR_BLOCK_BYTES)
+#define SR_FRAME_RUN_MAX_BYTES   (SR_RUN_MAX_BLOCKS * SR_BLOCK_BYTES)
 
 struct sr_unpack; /* where a decoder says what is wrong */
 
@@ -22,9 +22,10 @@ uint32_t sr_frame_msg_payload_bytes(const struct sr_peer_msg *msg);
 const char *sr_frame_msg_check(const struct sr_peer_msg *msg);
 const char *sr_frame_site_check(const struct sr_site_msg *msg);
 
-/* The decoders of the protobuf headers (peer_frame_unpack.c, peer_frame_site.c).  *wrong says what is wrong (static text). */
-enum sr_error sr_frame_unpack_msg(const struct sr_frame_fixed *fixed, const uint8_t *header, ProtobufCAllocator *memory,
-                                  struct sr_frame *frame, const char **wrong);
+/* The decoders of the protobuf headers (peer_frame_unpack.c, peer_frame_site.c).  *wrong says what is wrong (static
+ * text). */
+enum sr_error sr_frame_unpack_msg(const struct sr_frame_fixed *fixed, const uint8_t *header,
+                                  ProtobufCAllocator *memory, struct sr_frame *frame, const char **wrong);
 enum sr_error sr_frame_unpack_site(const struct sr_frame_fixed *fixed, const uint8_t *header,
                                    ProtobufCAllocator *memory, struct sr_frame *frame, const char **wrong);
 

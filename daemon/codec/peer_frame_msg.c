@@ -183,7 +183,8 @@ static size_t pack(const ProtobufCMessage *m, uint8_t *out, size_t capacity)
     (m).collection = sr_frame_give_uuid(collection);                                                                 \
     (m).session = msg->session
 
-static size_t pack_hello(const struct sr_uuid *collection, const struct sr_peer_msg *msg, uint8_t *out, size_t capacity)
+static size_t pack_hello(const struct sr_uuid *collection, const struct sr_peer_msg *msg, uint8_t *out,
+                         size_t capacity)
 {
     Syncrep__Peer__Hello m;
     Syncrep__Peer__Record record;
@@ -239,7 +240,8 @@ static size_t pack_map(const struct sr_uuid *collection, const struct sr_peer_ms
     return pack(&m.base, out, capacity);
 }
 
-static size_t pack_start(const struct sr_uuid *collection, const struct sr_peer_msg *msg, uint8_t *out, size_t capacity)
+static size_t pack_start(const struct sr_uuid *collection, const struct sr_peer_msg *msg, uint8_t *out,
+                         size_t capacity)
 {
     Syncrep__Peer__Start m;
 
@@ -531,8 +533,8 @@ static const struct decoder decoders[] = {
 _Static_assert(sizeof decoders / sizeof decoders[0] == 0 SR_PEER_MSGS(COUNT_ONE), "a decoder for each message");
 #undef COUNT_ONE
 
-static enum sr_error take(const struct decoder *decoder, const struct pb_common *m, const struct sr_frame_fixed *fixed,
-                          struct sr_frame *frame, const char **wrong)
+static enum sr_error take(const struct decoder *decoder, const struct pb_common *m,
+                          const struct sr_frame_fixed *fixed, struct sr_frame *frame, const char **wrong)
 {
     struct sr_peer_msg *msg;
 
@@ -553,8 +555,8 @@ static enum sr_error take(const struct decoder *decoder, const struct pb_common 
     return *wrong ? SR_E_PROTOCOL : SR_OK;
 }
 
-enum sr_error sr_frame_unpack_msg(const struct sr_frame_fixed *fixed, const uint8_t *header, ProtobufCAllocator *memory,
-                                  struct sr_frame *frame, const char **wrong)
+enum sr_error sr_frame_unpack_msg(const struct sr_frame_fixed *fixed, const uint8_t *header,
+                                  ProtobufCAllocator *memory, struct sr_frame *frame, const char **wrong)
 {
     const struct decoder *decoder = decoders;
     ProtobufCMessage *m;

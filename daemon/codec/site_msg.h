@@ -20,8 +20,9 @@
 /* Wire numbers: never reused, and apart from those of core/peer_msg.h (16 and up).
  * Types of 0x8000 and above that a reader does not know are skipped; any other unknown one is a fault. */
 #define SR_SITE_MSGS(X)                                                                                              \
-    X(HELLO, 1) X(HELLO_ACK, 2) X(REFUSED, 3) X(PING, 4) X(PONG, 5) X(CATALOG, 6) X(VOLUME_REQUEST, 7)               \
-    X(VOLUME_REPLY, 8) X(COLLECTION_ABSENT, 9)
+    X(HELLO, 1)                                                                                                      \
+    X(HELLO_ACK, 2) X(REFUSED, 3) X(PING, 4) X(PONG, 5) X(CATALOG, 6) X(VOLUME_REQUEST, 7) X(VOLUME_REPLY, 8)        \
+        X(COLLECTION_ABSENT, 9)
 
 enum sr_site_msg_type {
 #define SR_SITE_MSG_ENUM(name, number) SR_SITE_##name = number,
@@ -29,8 +30,8 @@ enum sr_site_msg_type {
 #undef SR_SITE_MSG_ENUM
 };
 
-#define SR_SITE_TEXT_BYTES 256 /* with the final NUL; longer texts are cut when sent */
-#define SR_SOFTWARE_BYTES 65
+#define SR_SITE_TEXT_BYTES  256 /* with the final NUL; longer texts are cut when sent */
+#define SR_SOFTWARE_BYTES   65
 #define SR_CATALOG_PART_MAX 256
 
 struct sr_site_hello {

@@ -1,18 +1,15 @@
-/* conn.c - one connection of the peer link: greeting, frames, heartbeat, end.
+/* conn.c - one connection of the peer link: greeting, heartbeat, end.  receive.c takes its frames apart.
  *
  *     CONNECTING --> TLS --> HELLO --> WAITING --> UP
  *                                  (any) --> DEAD
  *
  * HELLO: each end sends its greeting at once and reads the other's.  WAITING: the greeting was good; the
- * acknowledgement is sent when all work of the previous connection is done, and awaited.  Heartbeats run from here on,
- * so a peer that drains for long is not taken for dead.
+ * acknowledgement is sent when all work of the previous connection is done, and awaited.  Heartbeats run from here
+ * on, so a peer that drains for long is not taken for dead.
  *
  * Invariants
- *  1. Before the greeting was accepted only HELLO and REFUSED are taken, with a small header and no payload: a
- *     stranger costs a few kilobytes.
- *  2. A payload is allocated only when its frame's header is known to be good; without room we stop reading.
- *  3. While we do not read (paused, or without room) the other end is not taken for silent.
- *  4. A connection ends once, through conn_close, and its memory stays until the loop has closed its timer.
+ *  1. While we do not read (paused, or without room) the other end is not taken for silent.
+ *  2. A connection ends once, through conn_close, and its memory stays until the loop has closed its timer.
  *
  * Nothing here is durable.
  */
@@ -28,11 +25,9 @@
 
 #define PINGS_QUEUED_MAX 2
 #define PONGS_QUEUED_MAX 16
-#define PUMP_FRAMES_MAX 256 /* read in one go before others have their turn */
-#define RTT_MAX_NS (UINT64_C(600) * 1000000000)
+#define RTT_MAX_NS       (UINT64_C(600) * 1000000000)
 
 static void on_timer(uv_timer_t *timer);
-static void on_readable(void *arg);
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
@@ -47,18 +42,6 @@ static void on_timer_closed(uv_handle_t *handle)
     *at = conn->next;
     free(conn);
     link_release(link);
-}
-
-static void forget_received(struct conn *conn)
-{
-    sr_frame_free(&conn->frame);
-    sr_buf_unref(conn->payload);
-    conn->payload = NULL;
-    if (conn->header != conn->header_inline)
-        free(conn->header);
-    conn->header = conn->header_inline;
-    conn->phase = RX_FIXED;
-    conn->have_bytes = 0;
 }
 
 void conn_close(struct conn *conn, bool flushed)
@@ -82,7 +65,7 @@ void conn_close(struct conn *conn, bool flushed)
     else
         sr_stream_close(conn->stream);
     conn->stream = NULL;
-    forget_received(conn);
+    conn_forget_received(conn);
     uv_close((uv_handle_t *)&conn->timer, on_timer_closed);
 }
 
@@ -182,8 +165,9 @@ static bool check_hello(struct conn *conn, const struct sr_site_hello *hello)
         return false;
     }
     if (strcmp(hello->site_name, config->peer_name) != 0) {
-        conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false, "site \"%s\" called, but the peer of site \"%s\" is \"%s\"",
-                 hello->site_name, config->site_name, config->peer_name);
+        conn_end(conn, SR_E_IDENTITY, SR_LINK_FAULTY, false,
+                 "site \"%s\" called, but the peer of site \"%s\" is \"%s\"", hello->site_name, config->site_name,
+                 config->peer_name);
         return false;
     }
     if (hello->version_max < config->version_min || hello->version_min > config->version_max) {
@@ -255,7 +239,7 @@ static void got_refused(struct conn *conn, const struct sr_site_msg *msg)
 
 /* ---- the heartbeat ------------------------------------------------------------------------------------ */
 
-static bool reads(const struct conn *conn)
+bool conn_reads(const struct conn *conn)
 {
     return !conn->budget_blocked && !(conn->state == CONN_UP && conn->link->paused);
 }
@@ -274,7 +258,7 @@ static void arm_heartbeat(struct conn *conn, uint64_t now_ms)
 {
     const struct sr_link_config *config = &conn->link->config;
     uint64_t dead_ms = conn->last_rx_ms + config->heartbeat_timeout_ms;
-    uint64_t next_ms = reads(conn) && dead_ms < conn->next_ping_ms ? dead_ms : conn->next_ping_ms;
+    uint64_t next_ms = conn_reads(conn) && dead_ms < conn->next_ping_ms ? dead_ms : conn->next_ping_ms;
 
     if (conn->suspect)
         next_ms = now_ms + 1;
@@ -286,8 +270,8 @@ static void beat(struct conn *conn)
     const struct sr_link_config *config = &conn->link->config;
     uint64_t now_ms = uv_now(conn->link->loop);
 
-    if (!reads(conn))
-        conn->last_rx_ms = now_ms; /* invariant 3 */
+    if (!conn_reads(conn))
+        conn->last_rx_ms = now_ms; /* invariant 1 */
     if (now_ms - conn->last_rx_ms < config->heartbeat_timeout_ms) {
         conn->suspect = false;
     } else if (!conn->suspect) {
@@ -338,9 +322,9 @@ static void got_ping(struct conn *conn, struct sr_site_msg *msg)
     conn_send_site(conn, msg);
 }
 
-/* ---- frames ------------------------------------------------------------------------------------------- */
+/* ---- messages of the link itself ------------------------------------------------------------------------ */
 
-static void got_site(struct conn *conn, struct sr_site_msg *msg)
+void conn_got_site(struct conn *conn, struct sr_site_msg *msg)
 {
     struct sr_link *link = conn->link;
 
@@ -372,191 +356,6 @@ static void got_site(struct conn *conn, struct sr_site_msg *msg)
     sr_site_msg_free(msg);
 }
 
-/* A whole frame is there: hands its message on. */
-static void dispatch(struct conn *conn)
-{
-    struct sr_link *link = conn->link;
-    struct sr_frame frame = conn->frame;
-
-    memset(&conn->frame, 0, sizeof conn->frame); /* the message moves */
-    forget_received(conn);
-    if (frame.kind == SR_FRAME_SITE) {
-        got_site(conn, frame.site);
-    } else if (frame.kind == SR_FRAME_PEER) {
-        if (conn->state == CONN_UP) {
-            link->callbacks.on_msg(link->arg, &frame.collection, frame.msg);
-            return;
-        }
-        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false, "a %s frame before the greeting was acknowledged",
-                 sr_peer_msg_name(frame.msg->type));
-        sr_peer_msg_free(frame.msg);
-    }
-}
-
-/* Does the fixed header fit to where we are?  Invariant 1. */
-static bool check_fixed(struct conn *conn)
-{
-    const struct sr_frame_fixed *fixed = &conn->fixed;
-    bool greets = fixed->type == SR_SITE_HELLO || fixed->type == SR_SITE_HELLO_ACK || fixed->type == SR_SITE_REFUSED;
-    uint16_t version = greets || conn->state < CONN_WAITING ? SR_WIRE_VERSION_HELLO : conn->peer.version;
-
-    if (conn->state < CONN_WAITING &&
-        (!greets || fixed->payload_bytes > 0 || fixed->header_bytes > CONN_HEADER_INLINE_BYTES)) {
-        conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false, "the first frame is not a greeting (type %u, %u + %u bytes)",
-                 fixed->type, fixed->header_bytes, fixed->payload_bytes);
-        return false;
-    }
-    if (fixed->version != version) {
-        conn_end(conn, SR_E_VERSION, SR_LINK_FAULTY, false, "a frame of protocol version %u, expected %u", fixed->version,
-                 version);
-        return false;
-    }
-    return true;
-}
-
-static void got_fixed(struct conn *conn)
-{
-    char text[SR_FRAME_TEXT_BYTES];
-    enum sr_error error = sr_frame_fixed_decode(conn->fixed_bytes, &conn->fixed, text);
-
-    if (error != SR_OK) {
-        conn_end(conn, error, SR_LINK_FAULTY, false, "%s", text);
-        return;
-    }
-    if (!check_fixed(conn))
-        return;
-    if (conn->fixed.header_bytes > CONN_HEADER_INLINE_BYTES) {
-        conn->header = malloc(conn->fixed.header_bytes);
-        if (!conn->header) {
-            conn->header = conn->header_inline;
-            conn_end(conn, SR_E_NO_MEMORY, SR_LINK_FAULTY, false, "no memory for a frame's header");
-            return;
-        }
-    }
-    conn->phase = RX_HEADER;
-    conn->have_bytes = 0;
-}
-
-static void got_header(struct conn *conn)
-{
-    const struct sr_budget *budget = conn->link->config.budget;
-    char text[SR_FRAME_TEXT_BYTES];
-    enum sr_error error = sr_frame_header_decode(&conn->fixed, conn->header, &conn->frame, text);
-
-    if (error != SR_OK) {
-        conn_end(conn, error, SR_LINK_FAULTY, false, "%s", text);
-        return;
-    }
-    if (conn->fixed.payload_bytes == 0) {
-        dispatch(conn);
-        return;
-    }
-    if (budget && budget->limit_bytes && conn->fixed.payload_bytes > budget->limit_bytes) {
-        conn_end(conn, SR_E_TOO_LARGE, SR_LINK_FAULTY, false,
-                 "a payload of %u bytes is more than the whole buffer memory here (%zu)", conn->fixed.payload_bytes,
-                 budget->limit_bytes);
-        return;
-    }
-    conn->phase = RX_ALLOC;
-    conn->have_bytes = 0;
-}
-
-static void got_payload(struct conn *conn)
-{
-    char text[SR_FRAME_TEXT_BYTES];
-    enum sr_error error = sr_frame_payload_attach(&conn->fixed, &conn->frame, conn->payload, text);
-
-    if (error != SR_OK)
-        conn_end(conn, error, SR_LINK_FAULTY, false, "%s", text);
-    else
-        dispatch(conn);
-}
-
-static bool allocate_payload(struct conn *conn)
-{
-    conn->payload = sr_buf_alloc(conn->link->config.budget, conn->fixed.payload_bytes);
-    if (conn->payload) {
-        conn->phase = RX_PAYLOAD;
-        return true;
-    }
-    if (!conn->budget_blocked) {
-        conn->budget_blocked = true;
-        conn->link->budget_waits++;
-        conn_apply_pause(conn);
-        link_budget_blocked(conn->link);
-    }
-    return false;
-}
-
-/* In insecure mode: the first bytes tell whether the other end tries TLS. */
-static bool meets_tls(struct conn *conn)
-{
-    if (!conn->link->config.insecure || conn->state != CONN_HELLO || conn->have_bytes < 2 ||
-        (conn->fixed_bytes[0] != 22 && conn->fixed_bytes[0] != 21) || conn->fixed_bytes[1] != 3)
-        return false;
-    conn_end(conn, SR_E_PROTOCOL, SR_LINK_FAULTY, false,
-             "the other end speaks TLS, but this site is configured with insecure: true");
-    return true;
-}
-
-/* Reads towards what the phase needs; true: it is complete. */
-static bool fill(struct conn *conn, uint8_t *into, size_t want_bytes)
-{
-    ssize_t got;
-
-    if (conn->have_bytes == want_bytes)
-        return true;
-    got = sr_stream_read(conn->stream, into + conn->have_bytes, want_bytes - conn->have_bytes);
-    if (got > 0) {
-        conn->have_bytes += (size_t)got;
-        conn->last_rx_ms = uv_now(conn->link->loop);
-        if (conn->phase == RX_FIXED && meets_tls(conn))
-            return false;
-        return conn->have_bytes == want_bytes;
-    }
-    if (got == SR_STREAM_EOF)
-        conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, false, "the other end closed the connection%s",
-                 conn->state < CONN_WAITING ? " before it said who it is" : "");
-    else if (got == SR_STREAM_BROKEN)
-        conn_end(conn, SR_OK, SR_LINK_CLOSED_BY_PEER, false, "%s", sr_stream_error_text(conn->stream));
-    return false;
-}
-
-/* One step of receiving; false: no more now. */
-static bool pump_step(struct conn *conn)
-{
-    switch (conn->phase) {
-    case RX_FIXED:
-        if (!fill(conn, conn->fixed_bytes, sizeof conn->fixed_bytes))
-            return false;
-        got_fixed(conn);
-        return true;
-    case RX_HEADER:
-        if (!fill(conn, conn->header, conn->fixed.header_bytes))
-            return false;
-        got_header(conn);
-        return true;
-    case RX_ALLOC:
-        return allocate_payload(conn);
-    case RX_PAYLOAD:
-        if (!fill(conn, conn->payload->data, conn->fixed.payload_bytes))
-            return false;
-        got_payload(conn);
-        return true;
-    }
-    SR_UNREACHABLE();
-}
-
-static void on_readable(void *arg)
-{
-    struct conn *conn = arg;
-
-    /* Where it stops early the stream calls again. */
-    for (int i = 0; i < 4 * PUMP_FRAMES_MAX; i++)
-        if (conn->state == CONN_DEAD || !reads(conn) || !pump_step(conn))
-            return;
-}
-
 void conn_drained(struct conn *conn)
 {
     uv_timer_start(&conn->timer, on_timer, 0, 0);
@@ -566,20 +365,12 @@ void conn_apply_pause(struct conn *conn)
 {
     if (conn->state == CONN_DEAD)
         return;
-    if (!reads(conn)) {
+    if (!conn_reads(conn)) {
         sr_stream_pause_reading(conn->stream);
         return;
     }
     conn->last_rx_ms = uv_now(conn->link->loop);
     sr_stream_resume_reading(conn->stream);
-}
-
-void conn_retry_payload(struct conn *conn)
-{
-    if (conn->state == CONN_DEAD || !conn->budget_blocked || !allocate_payload(conn))
-        return;
-    conn->budget_blocked = false;
-    conn_apply_pause(conn);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------------------ */
@@ -621,6 +412,11 @@ static void on_ready(void *arg)
         }
     }
     say_hello(conn);
+}
+
+static void on_readable(void *arg)
+{
+    conn_receive(arg);
 }
 
 static void on_drained(void *arg)

@@ -1,8 +1,8 @@
 /* dial.c - the sockets of the peer link: listening, accepting, dialling, and what happens when descriptors run out.
  *
- * Two descriptors are kept back.  The reserve is for the peer: without any other free descriptor one more connection is
- * still accepted or dialled on it.  The spare is only ever used to accept a connection and close it, since one that
- * nobody accepts would wake the loop for ever.
+ * Two descriptors are kept back.  The reserve is for the peer: without any other free descriptor one more connection
+ * is still accepted or dialled on it.  The spare is only ever used to accept a connection and close it, since one
+ * that nobody accepts would wake the loop for ever.
  *
  * Invariants
  *  1. At most unauthenticated_max accepted connections have not said who they are.  A new one may push out the
@@ -134,8 +134,8 @@ static bool make_room(struct sr_link *link)
             oldest = conn;
     if (!oldest || uv_now(link->loop) - oldest->created_ms < LINK_ACCEPT_GRACE_MS)
         return false;
-    conn_end(oldest, SR_E_BUSY, SR_LINK_FAULTY, false, "gave no greeting and others wait (at most %u such connections)",
-             link->config.unauthenticated_max);
+    conn_end(oldest, SR_E_BUSY, SR_LINK_FAULTY, false,
+             "gave no greeting and others wait (at most %u such connections)", link->config.unauthenticated_max);
     return true;
 }
 

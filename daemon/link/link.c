@@ -1,11 +1,11 @@
 /* link.c - the peer link as its owner sees it, and which connection counts.
  *
- * There may be several connections at a time: strangers that have not said who they are, one that is being dialled, one
- * that is authenticated and waits, and the one that is up.
+ * There may be several connections at a time: strangers that have not said who they are, one that is being dialled,
+ * one that is authenticated and waits, and the one that is up.
  *
  * Invariants
- *  1. At most one connection is up (current), and at most one waits; each authenticated one beyond these was ended in favour
- *     of the one with the higher number.
+ *  1. At most one connection is up (current), and at most one waits; each authenticated one beyond these was ended in
+ * favour of the one with the higher number.
  *  2. on_up and on_down alternate, and sr_link_drained lies between a down and the next up.
  *  3. on_down is called from the idle handle, never from inside a call of the owner.
  *  4. The memory of the link lives until every handle and connection is closed.
@@ -174,8 +174,8 @@ void link_up(struct sr_link *link, struct conn *conn)
     uv_timer_stop(&link->dial_timer);
     link_note_state(link);
     reason_over(link, &link->dial_reason);
-    link_log(link, SR_LOG_NOTICE, "peer link: up, site \"%s\" at %s (%s, protocol %u, %s)", conn->peer.hello.site_name,
-             conn->address, conn->peer.hello.software, conn->peer.version,
+    link_log(link, SR_LOG_NOTICE, "peer link: up, site \"%s\" at %s (%s, protocol %u, %s)",
+             conn->peer.hello.site_name, conn->address, conn->peer.hello.software, conn->peer.version,
              link->config.insecure ? "WITHOUT encryption" : "TLS 1.3");
     conn_apply_pause(conn);
     link->callbacks.on_up(link->arg, &link->last_peer);
@@ -330,7 +330,8 @@ enum sr_error sr_link_new(uv_loop_t *loop, const struct sr_link_config *config,
     SR_ASSERT(config->n_listen <= SR_LINK_LISTEN_MAX && config->boot > 0);
     SR_ASSERT(config->insecure == (config->tls == NULL));
     if (config->heartbeat_interval_ms == 0 || config->heartbeat_timeout_ms <= config->heartbeat_interval_ms) {
-        snprintf(text, SR_LINK_TEXT_BYTES, "heartbeat: the timeout must be longer than the interval, which is not zero");
+        snprintf(text, SR_LINK_TEXT_BYTES,
+                 "heartbeat: the timeout must be longer than the interval, which is not zero");
         return SR_E_INVALID;
     }
     snprintf(text, SR_LINK_TEXT_BYTES, "peer link: no memory");
@@ -448,8 +449,7 @@ void sr_link_fault(struct sr_link *link, const char *text)
 
 void sr_link_drained(struct sr_link *link)
 {
-    SR_ASSERT(!link->down_due);
-    if (!link->undrained)
+    if (!link->undrained || link->down_due) /* on_down is still to come, and the answer to it */
         return;
     link->undrained = false;
     if (link->waiting && !link->closed)

@@ -1,16 +1,16 @@
 /* link.h - the one connection to the peer site: dialling, accepting, TLS, who-are-you, heartbeats, frames.
  *
- * Both sites listen.  The one with the lower UUID dials; until the peer's UUID is known both do.  Of two authenticated
- * connections the one with the higher number stays, (boot, connection) of the site with the lower UUID: both ends
- * see the same two numbers and keep the same connection.
+ * Both sites listen.  The one with the lower UUID dials; until the peer's UUID is known both do.  Of two
+ * authenticated connections the one with the higher number stays, (boot, connection) of the site with the lower UUID:
+ * both ends see the same two numbers and keep the same connection.
  *
  *     on_up ... messages ... on_down   sr_link_drained   on_up ...
  *
  * After on_down the owner finishes all disk work of that connection and then calls sr_link_drained.  Only
  * then does this site answer the greeting of a new connection (its HELLO was read, nothing behind it).
  *
- * All functions on the loop thread.  Callbacks come from the loop, never from inside a call of the owner, and none but
- * `closed` after sr_link_close; any function may be called from them.
+ * All functions on the loop thread.  Callbacks come from the loop, never from inside a call of the owner, and none
+ * but `closed` after sr_link_close; any function may be called from them.
  */
 #ifndef SR_LINK_LINK_H
 #define SR_LINK_LINK_H
@@ -50,12 +50,12 @@ struct sr_link_config {
     struct sr_tls *tls; /* SR_TLS_PEER */
     bool insecure;      /* plain TCP, and tls is NULL */
 
-    struct sr_budget *budget;    /* for payloads that arrive */
-    uint64_t features;           /* offered */
+    struct sr_budget *budget; /* for payloads that arrive */
+    uint64_t features;        /* offered */
     uint32_t heartbeat_interval_ms, heartbeat_timeout_ms;
-    uint32_t handshake_timeout_ms;       /* 0: 10 s */
-    uint32_t retry_min_ms, retry_max_ms; /* 0: 50 ms, 5 s */
-    uint32_t unauthenticated_max;        /* accepted connections that have not said who they are; 0: 16 */
+    uint32_t handshake_timeout_ms;            /* 0: 10 s */
+    uint32_t retry_min_ms, retry_max_ms;      /* 0: 50 ms, 5 s */
+    uint32_t unauthenticated_max;             /* accepted connections that have not said who they are; 0: 16 */
     size_t queue_low_bytes, queue_high_bytes; /* for on_writable; 0: 4 MiB, 16 MiB */
 
     /* for tests */
@@ -94,8 +94,8 @@ struct sr_link_callbacks {
     void (*log)(void *arg, enum sr_log_level level, const char *text);
 };
 
-/* Binds the listening sockets; nobody is accepted or dialled before sr_link_start.  Names in `listen` are resolved now, so it
- * may block.  On failure text (SR_LINK_TEXT_BYTES) names the address. */
+/* Binds the listening sockets; nobody is accepted or dialled before sr_link_start.  Names in `listen` are resolved
+ * now, so it may block.  On failure text (SR_LINK_TEXT_BYTES) names the address. */
 enum sr_error sr_link_new(uv_loop_t *loop, const struct sr_link_config *config,
                           const struct sr_link_callbacks *callbacks, void *arg, struct sr_link **link, char *text);
 
@@ -112,15 +112,16 @@ void sr_link_set_tls(struct sr_link *link, struct sr_tls *tls);
 
 bool sr_link_is_up(const struct sr_link *link);
 
-/* Both take over msg whatever the answer.  False: the link is not up, msg was dropped. A peer message's payload must not
- * change until the peer's answer or on_down.  Nothing limits the queue here: see sr_link_status and on_writable. */
+/* Both take over msg whatever the answer.  False: the link is not up, msg was dropped. A peer message's payload must
+ * not change until the peer's answer or on_down.  Nothing limits the queue here: see sr_link_status and on_writable.
+ */
 bool sr_link_send_msg(struct sr_link *link, const struct sr_uuid *collection, struct sr_peer_msg *msg);
 bool sr_link_send_site(struct sr_link *link, struct sr_site_msg *msg);
 
 size_t sr_link_queue_bytes(const struct sr_link *link); /* 0 while it is down */
 
-/* The peer broke the protocol: logs text, drops the connection; on_down follows from the loop.  Nothing happens when the
- * link is not up. */
+/* The peer broke the protocol: logs text, drops the connection; on_down follows from the loop.  Nothing happens when
+ * the link is not up. */
 void sr_link_fault(struct sr_link *link, const char *text);
 
 /* All work of the connection that on_down reported is finished. */
@@ -134,9 +135,9 @@ void sr_link_resume_reading(struct sr_link *link);
 void sr_link_budget_freed(struct sr_link *link);
 
 enum sr_link_state {
-    SR_LINK_IDLE,        /* waits for the peer to dial, or for the next attempt */
-    SR_LINK_CONNECTING,  /* a connection is being made and greeted */
-    SR_LINK_DRAINING,    /* the peer is there; work of the old connection is still under way, here or there */
+    SR_LINK_IDLE,       /* waits for the peer to dial, or for the next attempt */
+    SR_LINK_CONNECTING, /* a connection is being made and greeted */
+    SR_LINK_DRAINING,   /* the peer is there; work of the old connection is still under way, here or there */
     SR_LINK_UP
 };
 
@@ -149,18 +150,18 @@ struct sr_link_status {
     uint64_t rtt_us;                     /* of the last heartbeat; 0: unknown */
     uint64_t bytes_in, bytes_out;        /* since the start, over all connections */
     size_t queue_bytes;
-    uint64_t connects;         /* how often it came up */
-    uint64_t refused;          /* connections that failed before they were authenticated */
-    uint64_t budget_waits;     /* payloads that found no room at first */
+    uint64_t connects;     /* how often it came up */
+    uint64_t refused;      /* connections that failed before they were authenticated */
+    uint64_t budget_waits; /* payloads that found no room at first */
     bool secure;
     int64_t peer_certificate_expires_s; /* 0: unknown */
-    struct sr_link_peer peer;  /* of the present or last connection */
+    struct sr_link_peer peer;           /* of the present or last connection */
 };
 
 void sr_link_status(const struct sr_link *link, struct sr_link_status *status);
 
-/* Sends what is queued (for at most a second) and closes; then closed(arg) is called, from the loop.  The link may not be used
- * afterwards.  The loop must run until no handle is left. */
+/* Sends what is queued (for at most a second) and closes; then closed(arg) is called, from the loop.  The link may
+ * not be used afterwards.  The loop must run until no handle is left. */
 void sr_link_close(struct sr_link *link, void (*closed)(void *arg), void *arg);
 
 #endif

@@ -1,5 +1,5 @@
 /* link_internal.h - the insides of the peer link: link.c (the owner's side, which connection counts), conn.c (one
- * connection: frames, greeting, heartbeat), dial.c (sockets: listening, accepting, dialling). */
+ * connection: greeting, heartbeat), receive.c (its frames), dial.c (sockets: listening, accepting, dialling). */
 #ifndef SR_LINK_LINK_INTERNAL_H
 #define SR_LINK_LINK_INTERNAL_H
 
@@ -9,11 +9,11 @@
 #include "link/stream.h"
 
 #define CONN_HEADER_INLINE_BYTES 4096 /* a header up to this, and any before the greeting */
-#define CONN_GOODBYE_MS 1000
-#define LINK_BUDGET_RETRY_MS 10
-#define LINK_ACCEPT_BATCH 16
-#define LINK_ACCEPT_GRACE_MS 1000 /* an unauthenticated connection that old may be given up for a new one */
-#define LINK_ADDRESSES_MAX 8
+#define CONN_GOODBYE_MS          1000
+#define LINK_BUDGET_RETRY_MS     10
+#define LINK_ACCEPT_BATCH        16
+#define LINK_ACCEPT_GRACE_MS     1000 /* an unauthenticated connection that old may be given up for a new one */
+#define LINK_ADDRESSES_MAX       8
 
 enum conn_state {
     CONN_CONNECTING, /* dialled, TCP not there yet */
@@ -85,7 +85,7 @@ struct sr_link {
     void (*closed_cb)(void *arg);
     void *closed_arg;
 
-    uv_idle_t idle;         /* on_down */
+    uv_idle_t idle; /* on_down */
     uv_timer_t dial_timer;
     uv_timer_t budget_timer;
     uv_timer_t accept_timer;
@@ -97,16 +97,16 @@ struct sr_link {
     int spare_fd, reserve_fd;
 
     struct conn *conns;
-    struct conn *current; /* UP */
-    struct conn *waiting; /* WAITING */
-    struct conn *dialling; /* dialled and not authenticated yet */
+    struct conn *current;     /* UP */
+    struct conn *waiting;     /* WAITING */
+    struct conn *dialling;    /* dialled and not authenticated yet */
     unsigned unauthenticated; /* accepted and not authenticated yet */
     uint64_t next_number;
 
     struct sr_uuid peer; /* known or learned */
     bool paused;
-    bool down_due;    /* on_down is to be called */
-    bool undrained;   /* on_down was or is to be called and sr_link_drained has not been */
+    bool down_due;  /* on_down is to be called */
+    bool undrained; /* on_down was or is to be called and sr_link_drained has not been */
     enum sr_link_cause down_cause;
     char down_text[SR_LINK_TEXT_BYTES];
 
@@ -145,13 +145,19 @@ struct conn *conn_new(struct sr_link *link, int fd, bool dialled, bool connectin
 void conn_try_ack(struct conn *conn);
 void conn_drained(struct conn *conn); /* acknowledges, from the loop */
 void conn_apply_pause(struct conn *conn);
-void conn_retry_payload(struct conn *conn);
+bool conn_reads(const struct conn *conn);                       /* neither paused nor without room for a payload */
+void conn_got_site(struct conn *conn, struct sr_site_msg *msg); /* takes msg over */
 bool conn_send_site(struct conn *conn, const struct sr_site_msg *msg);
 /* Ends the connection.  refuse: with a REFUSED frame of that code and text. */
 void conn_end(struct conn *conn, enum sr_error refuse, enum sr_link_cause cause, bool quiet, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* Closes without a word to anybody. */
 void conn_close(struct conn *conn, bool flushed);
+
+/* ---- receive.c ---- */
+void conn_receive(struct conn *conn);
+void conn_retry_payload(struct conn *conn);
+void conn_forget_received(struct conn *conn);
 
 /* ---- dial.c ---- */
 enum sr_error dial_bind(struct sr_link *link, const struct sr_link_address *address, struct listener *listener,

@@ -30,7 +30,7 @@
 
 #include "base/assert.h"
 
-#define LOW_BYTES_DEFAULT (256u << 10)
+#define LOW_BYTES_DEFAULT  (256u << 10)
 #define HIGH_BYTES_DEFAULT (1u << 20)
 
 static void on_poll(uv_poll_t *handle, int status, int events);
@@ -51,7 +51,8 @@ static bool may_read(const struct sr_stream *stream)
 
 static bool may_write(const struct sr_stream *stream)
 {
-    return !stream->broken && transfers(stream) && stream->head && !stream->write_blocked && !stream->write_wants_read;
+    return !stream->broken && transfers(stream) && stream->head && !stream->write_blocked &&
+           !stream->write_wants_read;
 }
 
 static int wanted_events(const struct sr_stream *stream)
@@ -409,7 +410,8 @@ bool sr_stream_queue(struct sr_stream *stream, const void *header, size_t bytes,
 {
     struct stream_message *message;
 
-    SR_ASSERT(!payload || (payload_offset <= payload->capacity && payload_bytes <= payload->capacity - payload_offset));
+    SR_ASSERT(!payload ||
+              (payload_offset <= payload->capacity && payload_bytes <= payload->capacity - payload_offset));
     if (!payload)
         payload_bytes = 0;
     if (bytes + payload_bytes == 0)

@@ -4,8 +4,8 @@
  * (STARTTLS).  OpenSSL works on the socket itself: there are no memory BIOs that could grow.
  *
  * Reading is pulled: on_readable says that a read may succeed, and is called again until a read has answered
- * SR_STREAM_AGAIN or reading was paused - so bytes that wait inside OpenSSL are never forgotten, and a reader may stop
- * early to let others run.  Writing is queued: messages of one loop turn go out together when the turn ends.
+ * SR_STREAM_AGAIN or reading was paused - so bytes that wait inside OpenSSL are never forgotten, and a reader may
+ * stop early to let others run.  Writing is queued: messages of one loop turn go out together when the turn ends.
  *
  * All functions on the loop thread.  Callbacks come from the loop, never from inside a call of the owner, and never
  * after sr_stream_close.  Closing from inside a callback is fine.
@@ -39,22 +39,22 @@ struct sr_stream_callbacks {
     void (*on_error)(void *arg, enum sr_error error, const char *text);
 };
 
-/* Takes over fd, a connected or connecting socket, on success: it becomes non-blocking, close-on-exec and (TCP) NODELAY.
- * On failure (NULL: no memory, or the loop refused the descriptor) fd still belongs to the caller. Reading is on.
- * callbacks is copied. */
+/* Takes over fd, a connected or connecting socket, on success: it becomes non-blocking, close-on-exec and (TCP)
+ * NODELAY. On failure (NULL: no memory, or the loop refused the descriptor) fd still belongs to the caller. Reading
+ * is on. callbacks is copied. */
 struct sr_stream *sr_stream_new(uv_loop_t *loop, int fd, const struct sr_stream_callbacks *callbacks, void *arg);
 
 /* connect() answered EINPROGRESS: on_ready follows when it has succeeded, else on_error. */
 void sr_stream_await_connect(struct sr_stream *stream);
 
 /* From here on the stream is TLS; on_ready follows when the handshake is done (and certificates passed the context's
- * checks), else on_error.  The write queue must have been flushed (sr_stream_queue_bytes 0).  Refused with SR_E_PROTOCOL if
- * bytes that came in the clear are still unread: whatever was pipelined behind STARTTLS must not survive it.
- * context is referenced. */
+ * checks), else on_error.  The write queue must have been flushed (sr_stream_queue_bytes 0).  Refused with
+ * SR_E_PROTOCOL if bytes that came in the clear are still unread: whatever was pipelined behind STARTTLS must not
+ * survive it. context is referenced. */
 enum sr_error sr_stream_start_tls(struct sr_stream *stream, SSL_CTX *context, enum sr_stream_side side);
 
-#define SR_STREAM_AGAIN 0    /* nothing there now: on_readable will follow */
-#define SR_STREAM_EOF (-1)   /* the other end finished in an orderly way */
+#define SR_STREAM_AGAIN  0    /* nothing there now: on_readable will follow */
+#define SR_STREAM_EOF    (-1) /* the other end finished in an orderly way */
 #define SR_STREAM_BROKEN (-2) /* see sr_stream_error_text; nothing more will come */
 
 /* Up to `bytes` (> 0) bytes; their number, or one of the three above. */
@@ -64,9 +64,9 @@ ssize_t sr_stream_read(struct sr_stream *stream, void *into, size_t bytes);
 void sr_stream_pause_reading(struct sr_stream *stream);
 void sr_stream_resume_reading(struct sr_stream *stream);
 
-/* One message to send: `bytes` bytes of header, copied (may be 0), then payload_bytes bytes of payload from payload_offset
- * (payload may be NULL; the stream takes its own reference and drops it when they are sent or the stream
- * closes; nobody may change the bytes meanwhile).  False without memory, or if the stream is broken (on_error
+/* One message to send: `bytes` bytes of header, copied (may be 0), then payload_bytes bytes of payload from
+ * payload_offset (payload may be NULL; the stream takes its own reference and drops it when they are sent or the
+ * stream closes; nobody may change the bytes meanwhile).  False without memory, or if the stream is broken (on_error
  * has been or will be called, or a read said so): nothing was queued.
  * The queue itself has no limit: the owner looks at sr_stream_queue_bytes and stops reading. */
 bool sr_stream_queue(struct sr_stream *stream, const void *header, size_t bytes, struct sr_buf *payload,
@@ -76,13 +76,13 @@ bool sr_stream_queue(struct sr_stream *stream, const void *header, size_t bytes,
  * heartbeats. */
 bool sr_stream_queue_urgent(struct sr_stream *stream, const void *header, size_t bytes);
 
-size_t sr_stream_queue_bytes(const struct sr_stream *stream);  /* accepted and not yet given to the kernel */
+size_t sr_stream_queue_bytes(const struct sr_stream *stream);     /* accepted and not yet given to the kernel */
 unsigned sr_stream_queue_urgents(const struct sr_stream *stream); /* urgent messages among them */
 
 /* Marks for on_drained; the default is low 256 KiB, high 1 MiB.  low < high. */
 void sr_stream_set_water(struct sr_stream *stream, size_t low_bytes, size_t high_bytes);
 
-uint64_t sr_stream_bytes_in(const struct sr_stream *stream);  /* payload of the stream, without TLS overhead */
+uint64_t sr_stream_bytes_in(const struct sr_stream *stream); /* payload of the stream, without TLS overhead */
 uint64_t sr_stream_bytes_out(const struct sr_stream *stream);
 
 /* Why it broke; "" while it has not.  Valid until the stream is closed. */
@@ -94,8 +94,8 @@ int sr_stream_fd(const struct sr_stream *stream);
 /* Closes at once; what is queued is dropped.  The memory goes when the loop has closed its handles.  NULL is fine. */
 void sr_stream_close(struct sr_stream *stream);
 
-/* Sends what is queued, says goodbye, swallows what still comes (so that no reset destroys the last message on its way),
- * and closes: when the other end has closed, or after deadline_ms.  No callback comes any more; the owner
+/* Sends what is queued, says goodbye, swallows what still comes (so that no reset destroys the last message on its
+ * way), and closes: when the other end has closed, or after deadline_ms.  No callback comes any more; the owner
  * forgets the stream. */
 void sr_stream_close_flushed(struct sr_stream *stream, unsigned deadline_ms);
 

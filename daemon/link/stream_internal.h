@@ -4,10 +4,10 @@
 
 #include "link/stream.h"
 
-#define SR_STREAM_STASH_BYTES 8192         /* read ahead behind a small plain read */
-#define SR_STREAM_RECORD_BYTES 16384       /* the largest TLS record */
-#define SR_STREAM_TURN_BYTES (4u << 20)    /* sent by one stream before others have their turn */
-#define SR_STREAM_TEXT_BYTES 256
+#define SR_STREAM_STASH_BYTES  8192       /* read ahead behind a small plain read */
+#define SR_STREAM_RECORD_BYTES 16384      /* the largest TLS record */
+#define SR_STREAM_TURN_BYTES   (4u << 20) /* sent by one stream before others have their turn */
+#define SR_STREAM_TEXT_BYTES   256
 
 enum stream_mode {
     STREAM_CONNECTING, /* connect() under way */
@@ -29,7 +29,7 @@ struct stream_message {
 
 struct sr_stream {
     uv_poll_t poll;
-    uv_idle_t idle; /* runs when something is left to do without waiting: see stream_settle */
+    uv_idle_t idle;   /* runs when something is left to do without waiting: see stream_settle */
     uv_timer_t timer; /* deadline of close_flushed */
     unsigned open_handles;
     int fd;

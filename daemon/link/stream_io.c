@@ -303,8 +303,8 @@ static void flush_tls(struct sr_stream *stream)
 
     while (stream->head && turn_bytes < SR_STREAM_TURN_BYTES) {
         size_t bytes, sent = 0;
-        const uint8_t *from = gather(stream, stream->committed_bytes ? stream->committed_bytes : sizeof scratch,
-                                     scratch, &bytes);
+        const uint8_t *from =
+            gather(stream, stream->committed_bytes ? stream->committed_bytes : sizeof scratch, scratch, &bytes);
         int error;
 
         SR_ASSERT(stream->committed_bytes == 0 || bytes == stream->committed_bytes);

@@ -1,7 +1,7 @@
 /* tls.c - loading certificates, and saying in words what is wrong with them.
  *
- * Everything a peer would hold against this site's certificate is checked here first, with the same rules: an operator
- * learns it from the command that loads the file, not from the other site's log.
+ * Everything a peer would hold against this site's certificate is checked here first, with the same rules: an
+ * operator learns it from the command that loads the file, not from the other site's log.
  */
 #include "link/tls.h"
 
@@ -16,7 +16,7 @@
 
 #include "base/assert.h"
 
-#define NAME_FLAGS (X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT)
+#define NAME_FLAGS  (X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT)
 #define NAMES_BYTES 160
 
 struct sr_tls {
@@ -32,7 +32,7 @@ struct loading {
     const char *own_name;
     X509_STORE *store;
     X509 *certificate;
-    STACK_OF(X509) *chain;
+    STACK_OF(X509) * chain;
     EVP_PKEY *key;
     int64_t ca_expires_s;
     char *text;
@@ -303,7 +303,8 @@ fail:
 enum sr_error sr_tls_load(enum sr_tls_purpose purpose, const struct sr_tls_files *files, const char *own_name,
                           struct sr_tls **tls, char *text, size_t text_bytes)
 {
-    struct loading l = {.purpose = purpose, .files = files, .own_name = own_name, .text = text, .text_bytes = text_bytes};
+    struct loading l = {
+        .purpose = purpose, .files = files, .own_name = own_name, .text = text, .text_bytes = text_bytes};
     enum sr_error error = SR_E_NO_MEMORY;
 
     ERR_clear_error();

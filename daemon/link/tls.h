@@ -1,8 +1,8 @@
 /* tls.h - certificates of a site, checked when they are loaded and not first when a peer refuses them.
  *
- * A struct sr_tls is one set of CA, certificate and key that was found good: immutable and reference-counted.  To rotate,
- * load a new set and hand it over; if that fails the old one is untouched.  Connections keep the set that they
- * began with.  Any one thread at a time.
+ * A struct sr_tls is one set of CA, certificate and key that was found good: immutable and reference-counted.  To
+ * rotate, load a new set and hand it over; if that fails the old one is untouched.  Connections keep the set that
+ * they began with.  Any one thread at a time.
  */
 #ifndef SR_LINK_TLS_H
 #define SR_LINK_TLS_H
@@ -30,8 +30,8 @@ struct sr_tls_files {
 #define SR_TLS_TEXT_BYTES 512
 
 /* Reads and checks a set; blocks on the file system.  own_name: the certificate must carry this DNS name (NULL: not
- * checked).  Refused, with text (SR_TLS_TEXT_BYTES or less) naming the file and the cause: unreadable, not PEM, expired or not
- * yet valid, key of another certificate, not issued by the CA, wrong name, not for this purpose. */
+ * checked).  Refused, with text (SR_TLS_TEXT_BYTES or less) naming the file and the cause: unreadable, not PEM,
+ * expired or not yet valid, key of another certificate, not issued by the CA, wrong name, not for this purpose. */
 enum sr_error sr_tls_load(enum sr_tls_purpose purpose, const struct sr_tls_files *files, const char *own_name,
                           struct sr_tls **tls, char *text, size_t text_bytes);
 

@@ -59,8 +59,8 @@ static X509 *blank(EVP_PKEY *key, const char *common_name, long from_s, long to_
     X509_gmtime_adj(X509_getm_notBefore(certificate), from_s);
     X509_gmtime_adj(X509_getm_notAfter(certificate), to_s);
     X509_set_pubkey(certificate, key);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC, (const unsigned char *)common_name,
-                               -1, -1, 0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
+                               (const unsigned char *)common_name, -1, -1, 0);
     return certificate;
 }
 

@@ -33,10 +33,10 @@ struct end {
     struct sr_link *link;
     const char *name;
     unsigned ups, downs, msgs, site_msgs, writables;
-    bool hold_drain;   /* do not call sr_link_drained by itself */
-    bool refuse_peer;  /* check_identity says no */
-    bool keep_msgs;    /* keep the last message in `last` */
-    bool echo;         /* answer each WRITE by sending its payload back in a WRITE */
+    bool hold_drain;  /* do not call sr_link_drained by itself */
+    bool refuse_peer; /* check_identity says no */
+    bool keep_msgs;   /* keep the last message in `last` */
+    bool echo;        /* answer each WRITE by sending its payload back in a WRITE */
     struct sr_peer_msg *last;
     struct sr_uuid last_collection;
     struct sr_link_peer peer;

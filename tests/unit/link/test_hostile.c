@@ -557,12 +557,18 @@ static int group_set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_garbage_is_one_line),   TEST(test_strangers_cannot_fill_the_log),
-        TEST(test_slow_loris),            TEST(test_idle_crowd),
-        TEST(test_connect_and_close),     TEST(test_no_descriptors),
-        TEST(test_silent_peer_is_dead),   TEST(test_bytes_are_life),
-        TEST(test_faults_of_the_peer),    TEST(test_ping_flood),
-        TEST(test_higher_connection_replaces), TEST(test_higher_boot_replaces),
+        TEST(test_garbage_is_one_line),
+        TEST(test_strangers_cannot_fill_the_log),
+        TEST(test_slow_loris),
+        TEST(test_idle_crowd),
+        TEST(test_connect_and_close),
+        TEST(test_no_descriptors),
+        TEST(test_silent_peer_is_dead),
+        TEST(test_bytes_are_life),
+        TEST(test_faults_of_the_peer),
+        TEST(test_ping_flood),
+        TEST(test_higher_connection_replaces),
+        TEST(test_higher_boot_replaces),
     };
 
     return cmocka_run_group_tests(tests, group_set_up, NULL);

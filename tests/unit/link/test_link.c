@@ -221,7 +221,8 @@ static void test_wrong_name(void **state)
     config_b.tls = certs_load(&ca, &file);
     sr_tls_unref(tls_b);
     tls_b = config_b.tls;
-    nobody_comes_up("certificate is for \"site-x\", expected \"site-b\"", "refused: the other end's certificate is for");
+    nobody_comes_up("certificate is for \"site-x\", expected \"site-b\"",
+                    "refused: the other end's certificate is for");
     sr_tls_unref(tls_b);
     tls_b = certs_load(&ca, &site_b);
 }
@@ -246,7 +247,8 @@ static void test_expired(void **state)
 {
     (void)state;
     X509_VERIFY_PARAM_set_time(SSL_CTX_get0_param(sr_tls_context(tls_b)), time(NULL) + 7200);
-    nobody_comes_up("refused us (TLS alert: certificate expired)", "certificate was refused: certificate has expired");
+    nobody_comes_up("refused us (TLS alert: certificate expired)",
+                    "certificate was refused: certificate has expired");
     sr_tls_unref(tls_b);
     tls_b = certs_load(&ca, &site_b);
 }

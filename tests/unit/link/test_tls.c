@@ -125,7 +125,8 @@ static void test_names(void **state)
     struct cert_file file;
 
     (void)state;
-    refused(ca.certificate, good.certificate, good.key, "site-z", good.certificate, "\"site-a\", but this site is \"site-z\"");
+    refused(ca.certificate, good.certificate, good.key, "site-z", good.certificate,
+            "\"site-a\", but this site is \"site-z\"");
     certs_site(&certs, "wild", &ca, &wild, &file);
     refused(ca.certificate, file.certificate, file.key, "a.example", file.certificate, "*.example");
     certs_site(&certs, "cn", &ca, &only_cn, &file);
@@ -169,8 +170,8 @@ static int tear_down(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_set),       cmocka_unit_test(test_missing_and_damaged_files),
-        cmocka_unit_test(test_key_of_another), cmocka_unit_test(test_wrong_ca),
+        cmocka_unit_test(test_good_set),          cmocka_unit_test(test_missing_and_damaged_files),
+        cmocka_unit_test(test_key_of_another),    cmocka_unit_test(test_wrong_ca),
         cmocka_unit_test(test_expired_and_early), cmocka_unit_test(test_names),
         cmocka_unit_test(test_purpose),
     };

@@ -37,7 +37,8 @@ static void check_msg(const struct sr_peer_msg *a, const struct sr_peer_msg *b)
         assert_memory_equal(&a->lineage, &b->lineage, sizeof a->lineage);
     }
     if (a->payload_bytes)
-        assert_memory_equal(a->payload->data + a->payload_offset, b->payload->data + b->payload_offset, a->payload_bytes);
+        assert_memory_equal(a->payload->data + a->payload_offset, b->payload->data + b->payload_offset,
+                            a->payload_bytes);
 }
 
 static void check_site(const struct sr_site_msg *a, const struct sr_site_msg *b)

@@ -375,5 +375,6 @@ struct sr_site_msg *random_site(struct random *random)
 size_t encode_any(uint8_t *out, size_t capacity, const struct sr_uuid *collection, const struct sr_peer_msg *msg,
                   const struct sr_site_msg *site)
 {
-    return msg ? sr_frame_encode_msg(out, capacity, 1, collection, msg) : sr_frame_encode_site(out, capacity, 1, site);
+    return msg ? sr_frame_encode_msg(out, capacity, 1, collection, msg)
+               : sr_frame_encode_site(out, capacity, 1, site);
 }

@@ -4,7 +4,6 @@
 
 #include "codec/peer_frame.h"
 
-
 struct sr_uuid sample_uuid(uint8_t first); /* first, first + 1 ... */
 
 /* The sample of a type; every field that the type carries is set. */
