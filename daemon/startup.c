@@ -158,9 +158,11 @@ static void set_tuning(struct sr_site *site)
 
 /* Apart, so that neither hosts nor a resync can keep the peer's writes from being received: each site's progress may
  * depend on the other's.  The peer's share always holds the largest payload of a frame. */
-static void share_memory(struct sr_site *site, uint64_t bytes)
+static void share_memory(struct sr_site *site, uint64_t bytes, uint64_t peer_window)
 {
-    uint64_t peer = bytes / 4 > SR_IO_MAX_BYTES + 4 * SR_MIB ? bytes / 4 : SR_IO_MAX_BYTES + 4 * SR_MIB;
+    uint64_t slack = 4 * SR_MIB, peer = (peer_window < bytes / 2 - slack ? peer_window : bytes / 2 - slack) + slack;
+
+    SR_ASSERT(peer >= SR_IO_MAX_BYTES + slack);
 
     site->peer_budget.limit_bytes = peer;
     site->resync_budget.limit_bytes = bytes / 8;
@@ -177,7 +179,7 @@ static void set_up(struct sr_site *site)
     STAILQ_INIT(&site->answered);
     TAILQ_INIT(&site->rpcs);
     site->started_wall_ms = sr_driver_wall_ms();
-    share_memory(site, config->buffer_memory_bytes);
+    share_memory(site, config->buffer_memory_bytes, config->peer_window_bytes);
     site->n_pools = config->n_pools;
     for (size_t i = 0; i < config->n_pools; i++) {
         site->pools[i].name = config->pools[i].name;
