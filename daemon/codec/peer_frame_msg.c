@@ -23,8 +23,8 @@ uint32_t sr_frame_msg_payload_bytes(const struct sr_peer_msg *msg)
         return msg->content == SR_CONTENT_DATA ? (uint32_t)msg->length_bytes : 0;
     case SR_MSG_HASH:
         return (uint32_t)(msg->length_bytes / SR_BLOCK_BYTES) * SR_DIGEST_BYTES;
-    case SR_MSG_FETCHED:
-        return msg->error == SR_OK ? (uint32_t)msg->length_bytes : 0;
+    case SR_MSG_FETCHED: /* see check_fetched */
+        return msg->error == SR_OK ? msg->payload_bytes : 0;
     default:
         return 0;
     }
@@ -75,9 +75,14 @@ static const char *check_answer(const struct sr_peer_msg *msg)
     return NULL;
 }
 
+/* The data that was asked for: its length may be left out of the header, as that of any answer. */
 static const char *check_fetched(const struct sr_peer_msg *msg)
 {
-    return msg->error == SR_OK ? check_range(msg, SR_IO_MAX_BYTES) : check_answer(msg);
+    if (msg->error == SR_OK && msg->payload_bytes == 0)
+        return "payload_len: no data";
+    if (msg->error == SR_OK && msg->length_bytes != 0 && msg->payload_bytes != msg->length_bytes)
+        return "payload_len: does not match the header";
+    return check_answer(msg);
 }
 
 static const char *check_start(const struct sr_peer_msg *msg)

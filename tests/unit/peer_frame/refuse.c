@@ -175,8 +175,6 @@ static void test_io_fields(void **state)
     m.content = SR_CONTENT_DATA;
     put(&m.base, SR_MSG_WRITE, 0);
     refused(SR_E_PROTOCOL, "length_bytes");
-    put(&m.base, SR_MSG_FETCHED, 0);
-    refused(SR_E_PROTOCOL, "length_bytes");
     io_base(&m);
     m.offset_bytes = UINT64_MAX - 100;
     put(&m.base, SR_MSG_WRITE, SR_BLOCK_BYTES);
@@ -193,6 +191,36 @@ static void test_io_fields(void **state)
     refused(SR_E_PROTOCOL, "length_bytes");
     put(&m.base, SR_MSG_HASH, (SR_RUN_MAX_BLOCKS + 1) * SR_DIGEST_BYTES);
     refused(SR_E_PROTOCOL, "length_bytes");
+}
+
+static void test_fetched_data(void **state)
+{
+    Syncrep__Peer__IoDone m = SYNCREP__PEER__IO_DONE__INIT;
+
+    (void)state;
+    collection_id = sample_uuid(0xe0);
+    m.collection.len = 16;
+    m.collection.data = collection_id.b;
+    put(&m.base, SR_MSG_FETCHED, SR_BLOCK_BYTES); /* without its range */
+    assert_int_equal(decode(), SR_OK);
+    put(&m.base, SR_MSG_FETCHED, 0);
+    refused(SR_E_PROTOCOL, "payload_len");
+    m.length_bytes = SR_BLOCK_BYTES;
+    put(&m.base, SR_MSG_FETCHED, SR_BLOCK_BYTES);
+    assert_int_equal(decode(), SR_OK);
+    put(&m.base, SR_MSG_FETCHED, 2 * SR_BLOCK_BYTES);
+    refused(SR_E_PROTOCOL, "payload_len");
+    m.length_bytes = UINT64_MAX;
+    put(&m.base, SR_MSG_FETCHED, SR_BLOCK_BYTES);
+    refused(SR_E_PROTOCOL, "payload_len");
+    m.length_bytes = 0;
+    m.error = SR_E_IO;
+    put(&m.base, SR_MSG_FETCHED, 0);
+    assert_int_equal(decode(), SR_OK);
+    put(&m.base, SR_MSG_FETCHED, SR_BLOCK_BYTES);
+    refused(SR_E_PROTOCOL, "payload_len");
+    put(&m.base, SR_MSG_WRITTEN, SR_BLOCK_BYTES);
+    refused(SR_E_PROTOCOL, "payload_len");
 }
 
 static void test_map_entries(void **state)
@@ -363,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_fixed_header),
         cmocka_unit_test(test_payload_checksum),
         cmocka_unit_test(test_io_fields),
+        cmocka_unit_test(test_fetched_data),
         cmocka_unit_test(test_map_entries),
         cmocka_unit_test(test_record_fields),
         cmocka_unit_test(test_site_fields),

@@ -321,6 +321,8 @@ struct sr_peer_msg *random_msg(struct random *random)
         give_payload(msg, (uint32_t)(msg->length_bytes / SR_BLOCK_BYTES) * SR_DIGEST_BYTES, offset, (uint8_t)msg->id);
     else if (type == SR_MSG_FETCHED && msg->error == SR_OK)
         give_payload(msg, (uint32_t)msg->length_bytes, offset, (uint8_t)msg->id);
+    if (type == SR_MSG_FETCHED && random_below(random, 2)) /* an answer may leave its range out */
+        msg->offset_bytes = msg->length_bytes = 0;
     return msg;
 }
 
