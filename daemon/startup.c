@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "site.h"
 
 static enum sr_error load_volume(void *arg, const struct sr_meta_volume *meta)
