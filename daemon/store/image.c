@@ -191,6 +191,9 @@ static enum sr_error check_deletable(const struct sr_pool *pool, const char *ent
     if (sr_mark_read(fd, &found) && !sr_uuid_equal(&found, volume))
         error = sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
                              "%s/%s is the copy of another volume and is not deleted", pool->directory, entry);
+    else if (sr_mark_missing(fd)) /* in the way of a creation that is undone, perhaps: somebody's data */
+        error = sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
+                             "%s/%s does not carry the mark of a volume and is not deleted", pool->directory, entry);
     else if (fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK)
         error =
             sr_pool_fail(text, text_bytes, SR_E_LOCKED, "%s/%s is in use and is not deleted", pool->directory, entry);

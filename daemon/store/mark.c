@@ -20,6 +20,11 @@ bool sr_mark_read(int fd, struct sr_uuid *volume)
     return true;
 }
 
+bool sr_mark_missing(int fd)
+{
+    return fgetxattr(fd, SR_MARK_ATTRIBUTE, NULL, 0) < 0 && errno == ENODATA;
+}
+
 enum sr_error sr_mark_write(int fd, const struct sr_uuid *volume)
 {
     char text[SR_UUID_TEXT_BYTES];

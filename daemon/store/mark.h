@@ -15,6 +15,8 @@
 
 /* True and the volume, if the file is marked.  An unreadable mark counts as none; a damaged one as all ones. */
 bool sr_mark_read(int fd, struct sr_uuid *volume);
+/* True if the file could be marked and is not: then it is none that we made. */
+bool sr_mark_missing(int fd);
 /* OK also where the file system keeps no attributes. */
 enum sr_error sr_mark_write(int fd, const struct sr_uuid *volume);
 void sr_mark_remove(int fd);

@@ -69,7 +69,8 @@ enum sr_error sr_pool_image_create(struct sr_pool *pool, const struct sr_pool_im
                                    sr_pool_progress_fn progress, void *arg, char *text, size_t text_bytes);
 
 /* Deletes DIR/NAME.img if it is that volume's; durable when it returns OK.  SR_E_NOT_FOUND: not there (so it is
- * deleted).  SR_E_IDENTITY: it is marked as another volume's.  SR_E_LOCKED: in use. */
+ * deleted).  SR_E_IDENTITY: it is marked as another volume's, or not marked where that is possible.
+ * SR_E_LOCKED: in use. */
 enum sr_error sr_pool_image_delete(struct sr_pool *pool, const char *volume_name, const struct sr_uuid *volume,
                                    char *text, size_t text_bytes);
 

@@ -280,6 +280,9 @@ static void an_image_of_another_volume_is_neither_opened_nor_deleted(void **stat
     }
     assert_int_equal(sr_pool_image_delete(pool, "v", &volume_b, text, sizeof(text)), SR_E_IDENTITY);
     assert_true(exists("v.img"));
+    put_file("stranger.img", "data that somebody wants");
+    assert_int_equal(sr_pool_image_delete(pool, "stranger", &volume_b, text, sizeof(text)), SR_E_IDENTITY);
+    assert_true(exists("stranger.img"));
     uv_loop_init(&loop);
     assert_int_equal(sr_store_engine_new(&loop, SR_ENGINE_THREADS, &engine, NULL, 0), SR_OK);
     assert_int_equal(sr_store_open_with(engine, path, VOLUME_BYTES, &options, &store, text, sizeof(text)),
