@@ -51,6 +51,12 @@ void sim_admin_visit(struct sim_world *world)
     }
     if (!world->site[site].up || world->site[site].frozen_until_us > world->now_us)
         return;
+    bool paused = world->site[site].status.record.paused;
+    if (params->calm) {
+        if (paused ? sim_chance(rng, 300) : sim_check_both_in_sync(world))
+            command(world, site, paused ? SR_ADMIN_RESUME : SR_ADMIN_PAUSE, false);
+        return;
+    }
     if (sim_chance(rng, params->pause))
         command(world, site, SR_ADMIN_PAUSE, false);
     else if (sim_chance(rng, params->resume))

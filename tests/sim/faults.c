@@ -69,6 +69,10 @@ static void choose_faults(struct sim_params *p, struct sim_rng *rng, enum sim_pr
         p->no_space = maybe(rng, 80);
         p->budget = maybe(rng, 60);
     }
+    if (crash || sim_chance(rng, 200))
+        p->crash_every = PICK(rng, 0, 20, 60, 150);
+    if (sim_chance(rng, 300))
+        p->cut_every = PICK(rng, 20, 60, 150);
     if (crash || disk)
         p->meta_error = maybe(rng, 25);
 }
@@ -103,6 +107,13 @@ void sim_params_choose(struct sim_params *p, struct sim_rng *rng, enum sim_profi
         p->tune = maybe(rng, 40);
     }
     p->replace = 400;
+    if (admin && sim_chance(rng, 400)) { /* calm: what was written while paused can be compared with what is copied */
+        p->calm = true;
+        p->cut = p->stall = p->freeze = p->crash = p->crash_both = p->crash_every = p->cut_every = p->stop = 0;
+        p->slow_disk = p->write_error = p->read_error = p->flush_error = p->unreadable = p->no_space = p->budget = 0;
+        p->tuning.stall_budget_ms = 200;
+        p->import = false;
+    }
 }
 
 /* ---- what breaks ------------------------------------------------------------------------------------------------------ */
@@ -235,6 +246,23 @@ void sim_fault_visit(struct sim_world *world)
         crash(world, site);
         crash(world, !site);
     }
+}
+
+static bool due(struct sim_world *world, unsigned every, uint32_t *step)
+{
+    if (every == 0 || world->mending || world->steps < *step)
+        return false;
+    bool first = *step == 0;
+    *step = world->steps + (uint32_t)sim_between(&world->rng, 1, 2 * (uint64_t)every);
+    return !first;
+}
+
+void sim_fault_step(struct sim_world *world)
+{
+    if (due(world, world->params.crash_every, &world->crash_step))
+        crash(world, (unsigned)sim_below(&world->rng, 2));
+    if (due(world, world->params.cut_every, &world->cut_step))
+        cut(world);
 }
 
 void sim_fault_end_all(struct sim_world *world)

@@ -82,7 +82,9 @@ struct sim_params {
     unsigned crash, crash_both, cut, stall, freeze, slow_disk, write_error, read_error, flush_error, unreadable;
     unsigned no_space, meta_error, budget, spurious_timer;
     unsigned pause, resume, replace, stop, tune;
+    unsigned crash_every, cut_every; /* steps, on average; 0: never */
     unsigned write_percent, big_percent, partial_percent;
+    bool calm;   /* nothing breaks, and the administrator pauses and resumes with sense */
     bool import; /* one site has data, the other never had a copy */
     struct sr_core_tuning tuning;
 };
@@ -316,6 +318,7 @@ void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum s
 /* ---- faults.c -------------------------------------------------------------------------------------------- */
 
 void sim_fault_visit(struct sim_world *world);
+void sim_fault_step(struct sim_world *world); /* after each event: faults that are counted in steps */
 void sim_fault_end_all(struct sim_world *world);
 
 /* ---- check.c --------------------------------------------------------------------------------------------- */
@@ -422,7 +425,7 @@ struct sim_world {
     struct sim_checks checks;
     struct sim_event *heap;
     uint32_t n_events, cap_events;
-    uint32_t steps;
+    uint32_t steps, crash_step, cut_step; /* done; when the next crash and cut come */
     bool verbose;
     bool mending; /* faults are over */
     bool sweeping; /* ... and the pair is in sync: the final reads */

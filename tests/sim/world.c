@@ -18,7 +18,7 @@
 
 #include "base/assert.h"
 
-#define FAULTS_US_MAX (UINT64_C(1) * 1000000)
+#define FAULTS_US_MAX (UINT64_C(300) * 1000)
 #define MENDING_STEPS_MAX 60000u
 #define MENDING_US_MAX (UINT64_C(600) * 1000000)
 
@@ -390,6 +390,7 @@ static void run_one(struct sim_world *world)
     }
     world->stats->events[event.kind]++;
     dispatch(world, &event);
+    sim_fault_step(world);
     if (world->model.n_limbo > 0)
         sim_model_expire(world);
     sim_check_waits(world);
@@ -401,7 +402,7 @@ static void begin(struct sim_world *world, uint64_t seed, enum sim_profile profi
     world->now_us = 1000000;
     world->order = 0;
     world->rng.state = sim_mix(seed + 1) ^ ((uint64_t)profile << 56);
-    world->n_events = world->steps = 0;
+    world->n_events = world->steps = world->crash_step = world->cut_step = 0;
     world->mending = world->sweeping = world->failed = false;
     for (unsigned i = 0; i < 2; i++) {
         sim_layout_reset(&world->site[i]);
