@@ -8,6 +8,7 @@ not even when ctest kills it at its time limit.
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 
@@ -38,6 +39,10 @@ def main():
         if start_time(pid) == started:
             os.kill(pid, signal.SIGKILL)
     for folder in folders:
+        with open("/proc/self/mounts") as mounts:
+            inside = [line.split()[1] for line in mounts if line.split()[1].startswith(folder + "/")]
+        for mount in inside:
+            subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@ Everything lives in a folder of its own with free ports; Pair ends what it start
 guardian process does so when the test itself is killed.
 """
 import ctypes
+import errno
 import json
 import os
 import re
@@ -132,6 +133,7 @@ class Pair:
             if env:
                 for name in SITES:
                     self.restart(name)
+                self.ctl_ok("a", "wait", "--for", "connected", "--timeout", "30s")
             self.make(volumes or {})
         except BaseException:
             self.report()
@@ -350,6 +352,19 @@ class Pair:
     def site_status(self, name):
         return self.ctl_ok(name, "status").doc["site"]
 
+    def serving(self, volume):
+        """Name of the site that serves the volume to hosts now, None if none does.  Two are an error."""
+        found = []
+        for name, site in self.sites.items():
+            if site.held or self.ended(site):
+                continue
+            shown = self.ctl(name, "collection", "show", volume)
+            if shown.code == 0 and shown.doc["collection"]["serving"]:
+                found.append(name)
+        if len(found) > 1:
+            raise Failure(f"both sites serve {volume}")
+        return found[0] if found else None
+
     def in_sync(self, volume):
         """True if both sites say so; then nothing may be dirty."""
         shown = [self.status(name, volume) for name in SITES]
@@ -414,7 +429,14 @@ class Pair:
 
     def image(self, name, volume):
         """Path of the copy at that site."""
-        return os.path.join(self.sites[name].pool, volume + ".img")
+        usual = os.path.join(self.sites[name].pool, volume + ".img")
+        if os.path.exists(usual):
+            return usual
+        shown = self.ctl(name, "volume", "show", volume)  # imported?
+        return shown.doc["volume"]["path"] if shown.code == 0 else usual
+
+    def allocated(self, name, volume):
+        return os.stat(self.image(name, volume)).st_blocks * 512
 
     def compare(self, volume, timeout=60):
         """Once in sync (and hosts quiet) both copies are equal byte for byte, and nothing is dirty."""
@@ -472,11 +494,19 @@ class Case(unittest.TestCase):
         self.addCleanup(self.end, made)
         return made
 
+    test_failed = False
+
+    def _callTestMethod(self, method):  # what ran into trouble is known to cleanups only this way
+        try:
+            super()._callTestMethod(method)
+        except BaseException:
+            self.test_failed = True
+            raise
+
     def end(self, made):
-        failed = not self._outcome.success
-        if failed:
+        if self.test_failed:
             made.report()
-        made.close(check=not failed)
+        made.close(check=not self.test_failed)
 
 
 def own_mounts():
@@ -507,6 +537,10 @@ def mount_small(folder, size_bytes, kind="ext4"):
         os.unlink(image.name)  # lives on while it is mounted
     if done.returncode != 0:
         skip(f"{' '.join(command)}: {done.stdout}")
+
+
+def unmount(folder):
+    subprocess.run(["umount", folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def fill(folder, keep_bytes=0):

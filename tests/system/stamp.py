@@ -82,7 +82,7 @@ class Operation:
 
 
 class Stamp:
-    """site: where the host connects (a function of no arguments, or a name).  read_share, zero_share: of the requests.
+    """site: where the host connects: a name, or a function that gives one (or None: nowhere now).  read_share, zero_share: of the requests.
     rate: at most that many requests a second.  allow: error numbers that a request may be answered with."""
 
     def __init__(self, pair, volume, site="a", size=None, connections=3, depth=4, hot=16, hot_share=0.3, read_share=0.1,
@@ -154,12 +154,15 @@ class Stamp:
         return max((seconds for sent, seconds in self.latencies if sent >= since), default=0.0)
 
     def check(self, site=None, timeout=30):
-        """Reads every block through the export: all of it must be allowed.  Hosts must be quiet."""
+        """Reads every block through the export (of a large volume: those it touched): all of it must be allowed.  Hosts
+        must be quiet."""
         self.raise_problem()
         handle = self.pair.nbd(site or self.site_now(), self.volume, timeout)
         step = 256
-        for first in range(0, self.n_blocks, step):
-            count = min(step, self.n_blocks - first)
+        runs = [(first, min(step, self.n_blocks - first)) for first in range(0, self.n_blocks, step)]
+        if self.n_blocks > 65536:
+            runs = [(number, 1) for number in sorted(self.blocks)]
+        for first, count in runs:
             data = handle.pread(count * BLOCK, first * BLOCK)
             for i in range(count):
                 self.check_block(first + i, data[i * BLOCK:(i + 1) * BLOCK], "CHECK")
@@ -268,8 +271,11 @@ class Stamp:
         connection.retry_at = time.monotonic() + 0.05
         handle = nbd.NBD()
         handle.set_export_name(self.volume)
+        site = self.site_now()
+        if site is None:
+            return
         try:
-            handle.aio_connect_unix(self.pair.sites[self.site_now()].nbd)
+            handle.aio_connect_unix(self.pair.sites[site].nbd)
         except nbd.Error:
             return
         connection.handle = handle
