@@ -138,8 +138,28 @@ static int compare_numbers(const struct sr_link *link, const struct conn *a, con
     return number_a == number_b ? 0 : number_a < number_b ? -1 : 1;
 }
 
+/* At first contact both sites dial.  The dial of the site with the lower UUID, which is the one that dials from then on,
+ * wins while it is under way: else a link that is up would at once be replaced by its twin. */
+static bool twin_is_on_its_way(struct sr_link *link, struct conn *conn)
+{
+    struct conn *dialling = link->dialling;
+    bool mine = sr_uuid_compare(&link->config.site, &conn->peer.hello.site) < 0;
+
+    if (!dialling || dialling == conn || conn->dialled)
+        return false;
+    if (mine && !link->current && !link->waiting) {
+        conn_end(conn, SR_E_EXISTS, SR_LINK_REPLACED, true, "a connection in the other direction is under way");
+        return true;
+    }
+    if (!mine)
+        conn_end(dialling, SR_E_EXISTS, SR_LINK_REPLACED, true, "a connection in the other direction is there");
+    return false;
+}
+
 bool link_authenticated(struct sr_link *link, struct conn *conn)
 {
+    if (twin_is_on_its_way(link, conn))
+        return false;
     struct conn *others[2] = {link->current, link->waiting};
 
     for (int i = 0; i < 2; i++)
