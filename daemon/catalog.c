@@ -413,6 +413,11 @@ void sr_catalog_create(struct sr_site *site, struct sr_control_call *call, const
     if (!may_create(site, call, create))
         return;
     pool = choose_pool(site, call, create);
+    if (pool && !create->import_path[0] && sr_pool_image_present(pool->pool, create->name)) {
+        refuse(call, create->name, SR_E_EXISTS, NULL, "volume %s: %s/%s.img is there already and is not touched: move it away",
+               create->name, pool->directory, create->name);
+        return;
+    }
     if (!pool || (create->import_path[0] && !take_import(call, create, &meta.size_bytes)) ||
         !size_fits(call, create->name, meta.size_bytes))
         return;

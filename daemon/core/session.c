@@ -624,8 +624,8 @@ void on_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
     bool hello = msg->type == SR_MSG_HELLO;
     bool of_this = core->stage != STAGE_NONE && msg->session == core->session;
-    if (SR_BUG(ENDED_SESSION_HEARD) && !hello && msg->session)
-        of_this = leads_open(core) || of_this;
+    if (SR_BUG(ENDED_SESSION_HEARD) && !hello)
+        of_this = true;
     if (core->link_up && (hello || of_this))
         dispatch(core, msg);
     sr_peer_msg_free(msg);

@@ -412,3 +412,11 @@ enum sr_error sr_pool_image_path(const struct sr_pool *pool, const char *volume_
     n = snprintf(path, SR_POOL_PATH_BYTES, "%s/%s.img", pool->directory, volume_name);
     return n < 0 || n >= SR_POOL_PATH_BYTES ? SR_E_TOO_LARGE : SR_OK;
 }
+
+bool sr_pool_image_present(const struct sr_pool *pool, const char *volume_name)
+{
+    char path[SR_POOL_PATH_BYTES];
+    struct stat info;
+
+    return sr_pool_image_path(pool, volume_name, path) == SR_OK && lstat(path, &info) == 0;
+}

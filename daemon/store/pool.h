@@ -50,6 +50,10 @@ enum sr_error sr_pool_space(const struct sr_pool *pool, uint64_t *free_bytes, ui
 /* DIR/NAME.img.  SR_E_INVALID: a bad name; SR_E_TOO_LARGE: a path that does not fit. */
 enum sr_error sr_pool_image_path(const struct sr_pool *pool, const char *volume_name, char path[SR_POOL_PATH_BYTES]);
 
+/* Is a file of that name there, whosever it is?  For refusing a creation before anything of it is recorded, so that undoing
+ * it never meets a file that was not its own. */
+bool sr_pool_image_present(const struct sr_pool *pool, const char *volume_name);
+
 /* ---- images ------------------------------------------------------------------------------------------- */
 
 struct sr_pool_image {
