@@ -184,7 +184,7 @@ void sr_accept_prepare(struct sr_site *site, const struct sr_volume_rpc *request
         return;
     if (sr_pool_image_present(pool->pool, request->name)) {
         char text[SR_SITE_TEXT_BYTES];
-        snprintf(text, sizeof(text), "%.180s/%s.img is there already and is not touched: move it away", pool->directory,
+        snprintf(text, sizeof(text), "%.120s/%.64s.img is there already and is not touched: move it away", pool->directory,
                  request->name);
         sr_rpc_reply(site, request, SR_E_EXISTS, text);
         return;
