@@ -1,5 +1,6 @@
 /* planted.h - bugs that the simulator plants to prove that its checkers see them.
  *
+ * A leader that ignores its follower's map is not among them yet: without role changes a follower's map is empty.
  * Only a build with SR_PLANTED_BUGS (tests/sim) contains them; in the product SR_BUG() is the constant 0.
  */
 #ifndef SR_CORE_PLANTED_H
@@ -13,7 +14,6 @@
     X(ALONE_BEFORE_COMMIT)       /* alone: acknowledged before the record says so durably */       \
     X(ALONE_KEEPS_GENERATION)    /* going alone makes no new generation */                         \
     X(ALONE_KEEPS_SESSION)       /* going alone does not end the session */                        \
-    X(PEER_MAP_IGNORED)          /* the leader copies by its own map only */                       \
     X(BIT_CLEARED_WHEN_SENT)     /* ... not when the peer confirmed it */                          \
     X(COPY_WITHOUT_LOCK)         /* a host's write can overtake the copy of its block */           \
     X(STARTED_BEFORE_COMMIT)     /* the follower says STARTED before it is durable */              \

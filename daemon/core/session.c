@@ -293,7 +293,7 @@ static void everything_differs(struct sr_core *core)
 
 static void merge_peer_maps(struct sr_core *core)
 {
-    for (uint32_t i = 0; i < core->n_volumes && !SR_BUG(PEER_MAP_IGNORED); i++) {
+    for (uint32_t i = 0; i < core->n_volumes; i++) {
         struct volume *volume = &core->volumes[i];
         const struct sr_dirtymap *theirs = &core->peer_maps[i];
         for (uint32_t region = sr_dirtymap_next_region(theirs, 0); region < theirs->n_regions;
