@@ -15,7 +15,8 @@ static void command(struct sim_world *world, unsigned site, enum sr_admin_comman
 
     if (open->waiting || !world->site[site].up)
         return;
-    *open = (struct sim_command){.waiting = true, .id = ++world->admin.next_id, .start_us = world->now_us, .command = what};
+    *open = (struct sim_command){
+        .waiting = true, .id = ++world->admin.next_id, .start_us = world->now_us, .command = what};
     sim_trace(world, "%u admin %s%s", site, names[what], force ? " --force" : "");
     world->stats->commands[what]++;
     sim_check_command(world, site, what);
@@ -44,7 +45,8 @@ void sim_admin_visit(struct sim_world *world)
     struct sim_rng *rng = &world->rng;
     unsigned site = (unsigned)sim_below(rng, 2);
 
-    sim_world_push(world, SIM_EV_ADMIN, 0, world->now_us + sim_delay(rng, world->mending ? 10000 : params->admin_us), 0);
+    sim_world_push(world, SIM_EV_ADMIN, 0, world->now_us + sim_delay(rng, world->mending ? 10000 : params->admin_us),
+                   0);
     if (world->mending) {
         sim_admin_mend(world);
         return;

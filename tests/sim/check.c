@@ -24,7 +24,7 @@
 
 /* A request is cut into pieces of so many regions, each with a lock of its own. */
 #define PIECE_BYTES (UINT64_C(64) * SR_REGION_BYTES)
-#define SLACK_US 100000u
+#define SLACK_US    100000u
 #define IMAGE_EVERY 24u /* steps */
 
 /* 0: a request may wait a stall budget of its own for each one that it queued behind, because the core counts from
@@ -36,7 +36,8 @@ static bool is_write(enum sr_host_op op)
     return op == SR_HOST_WRITE || op == SR_HOST_ZERO || op == SR_HOST_TRIM;
 }
 
-/* ---- durability --------------------------------------------------------------------------------------------------- */
+/* ---- durability ---------------------------------------------------------------------------------------------------
+ */
 
 static void check_holds(struct sim_world *world, unsigned acker, unsigned site, const struct sim_request *r)
 {
@@ -46,15 +47,17 @@ static void check_holds(struct sim_world *world, unsigned acker, unsigned site, 
     struct sim_span span = {0};
 
     if (whole && sim_disk_writing(world, site, r->volume, r->offset_bytes, r->length_bytes))
-        sim_fail(world, "durability", "site %u acknowledges write %u, which is not stable yet at site %u", acker, r->write,
-                 site);
+        sim_fail(world, "durability", "site %u acknowledges write %u, which is not stable yet at site %u", acker,
+                 r->write, site);
     while (sim_layout_next(&world->layout, r->volume, r->offset_bytes, r->length_bytes, &span))
         for (uint32_t i = 0; i < span.n; i++) {
             uint64_t stamp = sector[span.sector + i];
             if (stamp == wanted || (!whole && sim_model_after(world, stamp, r->write)))
                 continue;
-            sim_fail(world, "durability", "site %u acknowledges write %u, but at site %u block %llu sector %u holds write "
-                     "%llu", acker, r->write, site,
+            sim_fail(world, "durability",
+                     "site %u acknowledges write %u, but at site %u block %llu sector %u holds write "
+                     "%llu",
+                     acker, r->write, site,
                      (unsigned long long)world->layout.hot_block[(span.sector + i) / SIM_BLOCK_SECTORS],
                      (span.sector + i) % SIM_BLOCK_SECTORS, (unsigned long long)stamp);
             return;
@@ -78,8 +81,9 @@ static void check_tracked(struct sim_world *world, unsigned site, const struct s
             if (mine[span.sector + i] == peer[span.sector + i] ||
                 sim_meta_dirty(&world->site[site].meta, r->volume, block))
                 continue;
-            sim_fail(world, "durability", "site %u, alone, acknowledges write %u without a durable mark for block %llu",
-                     site, r->write, (unsigned long long)block);
+            sim_fail(world, "durability",
+                     "site %u, alone, acknowledges write %u without a durable mark for block %llu", site, r->write,
+                     (unsigned long long)block);
             return;
         }
 }
@@ -103,16 +107,18 @@ void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
         check_holds(world, site, !site, request);
 }
 
-/* ---- who serves, what is lost -------------------------------------------------------------------------------------- */
+/* ---- who serves, what is lost
+ * -------------------------------------------------------------------------------------- */
 
 /* A site that serves before it heard of its peer must know that the peer cannot be promoted unforced. */
 static void check_start(struct sim_world *world, unsigned site)
 {
     const struct sr_record *me = &world->site[site].meta.record, *peer = &world->site[!site].meta.record;
 
-    if (!world->site[site].met_peer && !sim_meta_alone(&world->site[site].meta) && peer->consistent && !peer->failed &&
-        sr_uuid_equal(&me->gen, &peer->gen))
-        sim_fail(world, "one-active", "site %u serves at its start, although its peer could have been promoted", site);
+    if (!world->site[site].met_peer && !sim_meta_alone(&world->site[site].meta) && peer->consistent &&
+        !peer->failed && sr_uuid_equal(&me->gen, &peer->gen))
+        sim_fail(world, "one-active", "site %u serves at its start, although its peer could have been promoted",
+                 site);
 }
 
 void sim_check_serve(struct sim_world *world, unsigned site)
@@ -133,13 +139,14 @@ void sim_check_serve(struct sim_world *world, unsigned site)
     world->checks.lost = false;
 }
 
-void sim_check_record(struct sim_world *world, unsigned site, const struct sr_record *before, const struct sr_record *after)
+void sim_check_record(struct sim_world *world, unsigned site, const struct sr_record *before,
+                      const struct sr_record *after)
 {
     const struct sr_record *peer = &world->site[!site].meta.record;
 
     sim_trace(world, "%u    durable: %s gen %02x%02x base %u %02x%02x %s%s%s%s", site,
-              after->role == SR_ROLE_ACTIVE ? "active" : "alternate", after->gen.b[0], after->gen.b[1], after->base_kind,
-              after->base.b[0], after->base.b[1], after->consistent ? "consistent" : "inconsistent",
+              after->role == SR_ROLE_ACTIVE ? "active" : "alternate", after->gen.b[0], after->gen.b[1],
+              after->base_kind, after->base.b[0], after->base.b[1], after->consistent ? "consistent" : "inconsistent",
               after->failed ? " failed" : "", after->completing ? " completing" : "", after->paused ? " paused" : "");
     /* a commit may carry both the failure and its replacement */
     if (!(after->failed && !before->failed) && !(before->consistent && sr_uuid_is_none(&after->gen)))
@@ -157,10 +164,12 @@ void sim_check_record(struct sim_world *world, unsigned site, const struct sr_re
 
 bool sim_check_all_lost(const struct sim_world *world)
 {
-    return world->checks.ever_lost && !world->site[0].meta.record.consistent && !world->site[1].meta.record.consistent;
+    return world->checks.ever_lost && !world->site[0].meta.record.consistent &&
+           !world->site[1].meta.record.consistent;
 }
 
-/* ---- equal when in sync ---------------------------------------------------------------------------------------------- */
+/* ---- equal when in sync
+ * ---------------------------------------------------------------------------------------------- */
 
 bool sim_check_both_in_sync(struct sim_world *world)
 {
@@ -190,8 +199,10 @@ static void check_equal(struct sim_world *world)
     world->stats->equal_checks++;
     for (uint32_t s = 0; s < n; s++)
         if (a->disk.sector[s] != b->disk.sector[s]) {
-            sim_fail(world, "equal", "in sync, but volume %u block %llu sector %u holds write %llu at site 0 and %llu at "
-                     "site 1", world->layout.hot_volume[s / SIM_BLOCK_SECTORS],
+            sim_fail(world, "equal",
+                     "in sync, but volume %u block %llu sector %u holds write %llu at site 0 and %llu at "
+                     "site 1",
+                     world->layout.hot_volume[s / SIM_BLOCK_SECTORS],
                      (unsigned long long)world->layout.hot_block[s / SIM_BLOCK_SECTORS], s % SIM_BLOCK_SECTORS,
                      (unsigned long long)a->disk.sector[s], (unsigned long long)b->disk.sector[s]);
             return;
@@ -209,7 +220,8 @@ static void check_equal(struct sim_world *world)
     }
 }
 
-/* ---- pause and resume -------------------------------------------------------------------------------------------------- */
+/* ---- pause and resume
+ * -------------------------------------------------------------------------------------------------- */
 
 static uint64_t copied(const struct sim_world *world)
 {
@@ -249,7 +261,10 @@ void sim_check_command(struct sim_world *world, unsigned site, enum sr_admin_com
     }
     if (!sim_check_both_in_sync(world) || !world->wire.connected || world->checks.lost)
         return;
-    *pause = (struct sim_pause){.tracking = true, .clean = true, .site = site, .since = ++world->model.tick,
+    *pause = (struct sim_pause){.tracking = true,
+                                .clean = true,
+                                .site = site,
+                                .since = ++world->model.tick,
                                 .alternate = world->site[0].meta.record.role == SR_ROLE_ALTERNATE ? 0 : 1,
                                 .copied_before = copied(world)};
     for (const struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++)
@@ -257,7 +272,8 @@ void sim_check_command(struct sim_world *world, unsigned site, enum sr_admin_com
             sim_check_written(world, r->volume, r->offset_bytes, r->length_bytes);
 }
 
-void sim_check_command_done(struct sim_world *world, unsigned site, enum sr_admin_command command, enum sr_error error)
+void sim_check_command_done(struct sim_world *world, unsigned site, enum sr_admin_command command,
+                            enum sr_error error)
 {
     struct sim_pause *pause = &world->checks.pause;
 
@@ -315,7 +331,8 @@ void sim_check_disk_write(struct sim_world *world, unsigned site)
         sim_fail(world, "image", "site %u writes to the image of the pause point", site);
 }
 
-/* ---- time --------------------------------------------------------------------------------------------------------------- */
+/* ---- time
+ * --------------------------------------------------------------------------------------------------------------- */
 
 void sim_check_waits(struct sim_world *world)
 {
@@ -324,11 +341,12 @@ void sim_check_waits(struct sim_world *world)
     for (const struct sim_request *r = world->hosts.requests;
          world->hosts.n > 0 && r < world->hosts.requests + SIM_REQUESTS_MAX; r++) {
         const struct sim_site *me = &world->site[r->site];
-        uint64_t limit_us = slack_us + world->params.tuning.stall_budget_ms * UINT64_C(1000) *
-                                           (SIM_STRICT_WAITS ? 1 : 1 + r->behind);
+        uint64_t limit_us =
+            slack_us + world->params.tuning.stall_budget_ms * UINT64_C(1000) * (SIM_STRICT_WAITS ? 1 : 1 + r->behind);
         if (!r->used || r->start_us + limit_us >= world->now_us || me->disturbed_until_us + limit_us >= world->now_us)
             continue;
-        sim_fail(world, "bounded", "request %llu (operation %u) at site %u waits for %llu ms, the stall budget is %u ms",
+        sim_fail(world, "bounded",
+                 "request %llu (operation %u) at site %u waits for %llu ms, the stall budget is %u ms",
                  (unsigned long long)r->id, r->op, r->site, (unsigned long long)(world->now_us - r->start_us) / 1000,
                  world->params.tuning.stall_budget_ms);
     }
@@ -362,11 +380,12 @@ void sim_check_end(struct sim_world *world)
     if (world->failed || sim_check_all_lost(world))
         return;
     if (!sim_check_both_in_sync(world) || world->hosts.n > 0)
-        sim_fail(world, "progress", "faults ended long ago, but site 0 is %s (%s, %s), site 1 is %s (%s, %s), %u requests "
-                 "open, commands open %d %d", world->site[0].status.mode, sr_cause_name(world->site[0].status.cause),
-                 world->site[0].status.detail, world->site[1].status.mode, sr_cause_name(world->site[1].status.cause),
-                 world->site[1].status.detail, world->hosts.n, world->admin.command[0].waiting,
-                 world->admin.command[1].waiting);
+        sim_fail(world, "progress",
+                 "faults ended long ago, but site 0 is %s (%s, %s), site 1 is %s (%s, %s), %u requests "
+                 "open, commands open %d %d",
+                 world->site[0].status.mode, sr_cause_name(world->site[0].status.cause), world->site[0].status.detail,
+                 world->site[1].status.mode, sr_cause_name(world->site[1].status.cause), world->site[1].status.detail,
+                 world->hosts.n, world->admin.command[0].waiting, world->admin.command[1].waiting);
     else if (!world->sweeping)
         sim_fail(world, "progress", "in sync, but no site serves");
     else if (nothing_under_way(world))

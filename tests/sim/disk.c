@@ -53,7 +53,8 @@ bool sim_sector_parse(const uint8_t *bytes, uint32_t volume, uint64_t sector, ui
     return wrong == 0;
 }
 
-/* ---- submitting ------------------------------------------------------------------------------------------------- */
+/* ---- submitting -------------------------------------------------------------------------------------------------
+ */
 
 static bool is_write(const struct sr_disk_io *io)
 {
@@ -93,13 +94,15 @@ static void check_shape(struct sim_world *world, unsigned site, const struct sr_
     if (io->length_bytes == 0 || io->offset_bytes > size || io->length_bytes > size - io->offset_bytes ||
         (io->offset_bytes | io->length_bytes) % SIM_SECTOR_BYTES != 0)
         sim_fail(world, "disk", "site %u: I/O at %llu, %llu bytes, on a volume of %llu", site,
-                 (unsigned long long)io->offset_bytes, (unsigned long long)io->length_bytes, (unsigned long long)size);
+                 (unsigned long long)io->offset_bytes, (unsigned long long)io->length_bytes,
+                 (unsigned long long)size);
     if (io->op == SR_DISK_HASH) {
         needed = io->length_bytes / SR_BLOCK_BYTES * SR_DIGEST_BYTES;
         if ((io->offset_bytes | io->length_bytes) % SR_BLOCK_BYTES != 0)
             sim_fail(world, "disk", "site %u: HASH of parts of blocks", site);
     }
-    if (io->op != SR_DISK_ZERO && (io->buf == NULL || io->buf->refs == 0 || io->buf_offset + needed > io->buf->capacity))
+    if (io->op != SR_DISK_ZERO &&
+        (io->buf == NULL || io->buf->refs == 0 || io->buf_offset + needed > io->buf->capacity))
         sim_fail(world, "disk", "site %u: I/O without the memory for it", site);
     if (is_write(io) && sim_disk_writing(world, site, io->volume, io->offset_bytes, io->length_bytes))
         sim_fail(world, "disk", "site %u: two writes of the same block in flight at %llu", site,
@@ -131,10 +134,10 @@ static void apply(struct sim_world *world, unsigned site, const struct sr_disk_i
             uint64_t at = span.offset_bytes + (uint64_t)i * SIM_SECTOR_BYTES;
             if (torn && sim_chance(&world->rng, 500))
                 continue;
-            if (io->op == SR_DISK_WRITE &&
-                !sim_sector_parse(io->buf->data + io->buf_offset + (at - io->offset_bytes), io->volume,
-                                  at / SIM_SECTOR_BYTES, &stamp)) {
-                sim_fail(world, "disk", "site %u writes bytes at %llu that no host sent", site, (unsigned long long)at);
+            if (io->op == SR_DISK_WRITE && !sim_sector_parse(io->buf->data + io->buf_offset + (at - io->offset_bytes),
+                                                             io->volume, at / SIM_SECTOR_BYTES, &stamp)) {
+                sim_fail(world, "disk", "site %u writes bytes at %llu that no host sent", site,
+                         (unsigned long long)at);
                 return;
             }
             disk->sector[span.sector + i] = stamp;
@@ -156,7 +159,8 @@ static void check_zero_elsewhere(struct sim_world *world, unsigned site, const s
         more = more && sim_layout_next(&world->layout, io->volume, io->offset_bytes, io->length_bytes, &span);
         uint64_t stop = more ? span.offset_bytes : end;
         if (!sr_is_zero(io->buf->data + io->buf_offset + (at - io->offset_bytes), stop - at))
-            sim_fail(world, "disk", "site %u writes data near %llu, where no host wrote", site, (unsigned long long)at);
+            sim_fail(world, "disk", "site %u writes data near %llu, where no host wrote", site,
+                     (unsigned long long)at);
         at = more ? span.offset_bytes + (uint64_t)span.n * SIM_SECTOR_BYTES : end;
     }
 }
@@ -199,7 +203,8 @@ void sim_disk_submit(struct sim_world *world, unsigned site, const struct sr_dis
     sim_world_push(world, SIM_EV_DISK, site, world->now_us + duration_us(world, site, io), slot);
 }
 
-/* ---- ending ------------------------------------------------------------------------------------------------------- */
+/* ---- ending -------------------------------------------------------------------------------------------------------
+ */
 
 static bool all_zero(const struct sim_world *world, unsigned site, const struct sr_disk_io *io)
 {

@@ -18,14 +18,15 @@ const char *sim_profile_name(enum sim_profile profile)
     return names[profile];
 }
 
-/* ---- parameters ----------------------------------------------------------------------------------------------------- */
+/* ---- parameters
+ * ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t pick(struct sim_rng *rng, const uint32_t *list, unsigned n)
 {
     return list[sim_below(rng, n)];
 }
 
-#define PICK(rng, ...)                                                                             \
+#define PICK(rng, ...)                                                                                               \
     pick(rng, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t))
 
 void sim_tuning_choose(struct sr_core_tuning *tuning, struct sim_rng *rng)
@@ -50,7 +51,8 @@ static unsigned maybe(struct sim_rng *rng, unsigned weight)
 
 static void choose_faults(struct sim_params *p, struct sim_rng *rng, enum sim_profile profile)
 {
-    bool quick = profile == SIM_PROFILE_QUICK, crash = profile == SIM_PROFILE_CRASH, disk = profile == SIM_PROFILE_DISK;
+    bool quick = profile == SIM_PROFILE_QUICK, crash = profile == SIM_PROFILE_CRASH,
+         disk = profile == SIM_PROFILE_DISK;
 
     p->cut = maybe(rng, 80);
     p->stall = maybe(rng, 60);
@@ -116,7 +118,8 @@ void sim_params_choose(struct sim_params *p, struct sim_rng *rng, enum sim_profi
     }
 }
 
-/* ---- what breaks ------------------------------------------------------------------------------------------------------ */
+/* ---- what breaks
+ * ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t some_length_us(struct sim_world *world)
 {

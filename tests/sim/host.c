@@ -15,7 +15,8 @@
 
 static const unsigned depth[SIM_HOSTS] = {1, 1, 3, 4};
 
-/* ---- issuing ----------------------------------------------------------------------------------------------------- */
+/* ---- issuing -----------------------------------------------------------------------------------------------------
+ */
 
 static bool is_write(enum sr_host_op op)
 {
@@ -36,7 +37,8 @@ static void fill(struct sim_world *world, const struct sim_request *r)
 }
 
 /* Requests that share a block with it came earlier and are still open. */
-static uint32_t count_behind(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes)
+static uint32_t count_behind(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
+                             uint64_t length_bytes)
 {
     uint64_t first = offset_bytes / SR_BLOCK_BYTES;
     uint64_t end = (offset_bytes + length_bytes + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES;
@@ -65,9 +67,16 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
         return false;
     if (has_data && (buf = sr_buf_alloc(&me->budget, length_bytes)) == NULL)
         return false; /* over budget: the daemon would not read from the socket now */
-    *r = (struct sim_request){.used = true, .id = ++world->hosts.next_id, .site = site, .host = host, .op = op,
-                              .volume = volume, .offset_bytes = offset_bytes, .length_bytes = length_bytes,
-                              .buf = buf, .start_us = world->now_us,
+    *r = (struct sim_request){.used = true,
+                              .id = ++world->hosts.next_id,
+                              .site = site,
+                              .host = host,
+                              .op = op,
+                              .volume = volume,
+                              .offset_bytes = offset_bytes,
+                              .length_bytes = length_bytes,
+                              .buf = buf,
+                              .start_us = world->now_us,
                               .behind = count_behind(world, volume, offset_bytes, length_bytes)};
     world->hosts.n++;
     world->hosts.in_flight[host]++;
@@ -83,17 +92,23 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
         fill(world, r);
     else if (op == SR_HOST_READ)
         memset(buf->data, 0xa5, length_bytes);
-    sim_trace(world, "%u host %u %s request %llu write %u vol %u sector %llu+%llu (block %llu)", site, host, names[op],
-              (unsigned long long)r->id, r->write, volume, (unsigned long long)(offset_bytes / SIM_SECTOR_BYTES),
-              (unsigned long long)(length_bytes / SIM_SECTOR_BYTES), (unsigned long long)(offset_bytes / SR_BLOCK_BYTES));
-    event.host = (struct sr_host_request){.id = r->id, .volume = volume, .op = op, .offset_bytes = offset_bytes,
-                                          .length_bytes = length_bytes, .buf = buf,
+    sim_trace(
+        world, "%u host %u %s request %llu write %u vol %u sector %llu+%llu (block %llu)", site, host, names[op],
+        (unsigned long long)r->id, r->write, volume, (unsigned long long)(offset_bytes / SIM_SECTOR_BYTES),
+        (unsigned long long)(length_bytes / SIM_SECTOR_BYTES), (unsigned long long)(offset_bytes / SR_BLOCK_BYTES));
+    event.host = (struct sr_host_request){.id = r->id,
+                                          .volume = volume,
+                                          .op = op,
+                                          .offset_bytes = offset_bytes,
+                                          .length_bytes = length_bytes,
+                                          .buf = buf,
                                           .no_hole = op == SR_HOST_ZERO && sim_chance(&world->rng, 500)};
     sim_world_step(world, site, &event);
     return true;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------------------------------------------------
+ */
 
 static void forget(struct sim_world *world, struct sim_request *r)
 {
@@ -143,7 +158,8 @@ void sim_host_crash(struct sim_world *world, unsigned site)
     }
 }
 
-/* ---- what hosts want ------------------------------------------------------------------------------------------------ */
+/* ---- what hosts want
+ * ------------------------------------------------------------------------------------------------ */
 
 static bool serving_site(const struct sim_world *world, unsigned *site)
 {
@@ -231,9 +247,9 @@ bool sim_host_sweep(struct sim_world *world)
         return false;
     for (uint32_t *next = &world->hosts.sweep_area; *next < world->layout.n_areas && !world->failed; ++*next) {
         const struct sim_area *area = &world->layout.areas[*next];
-        if (!world->site[site].serving || !sim_host_issue(world, 0, site, SR_HOST_READ, area->volume,
-                                                          area->first_block * SR_BLOCK_BYTES,
-                                                          (uint64_t)area->n_blocks * SR_BLOCK_BYTES))
+        if (!world->site[site].serving ||
+            !sim_host_issue(world, 0, site, SR_HOST_READ, area->volume, area->first_block * SR_BLOCK_BYTES,
+                            (uint64_t)area->n_blocks * SR_BLOCK_BYTES))
             return false;
     }
     return true;

@@ -31,9 +31,11 @@ static struct {
 static void on_abort(int signal_number)
 {
     char text[160];
-    int n = snprintf(text, sizeof(text), "FAILED seed %llu: signal %d\nreproduce: sr-sim --profile %s --seed %llu --steps %u "
-                     "--schedules 1 --verbose\n", (unsigned long long)running.seed, signal_number,
-                     sim_profile_name(running.profile), (unsigned long long)running.seed, running.steps);
+    int n = snprintf(text, sizeof(text),
+                     "FAILED seed %llu: signal %d\nreproduce: sr-sim --profile %s --seed %llu --steps %u "
+                     "--schedules 1 --verbose\n",
+                     (unsigned long long)running.seed, signal_number, sim_profile_name(running.profile),
+                     (unsigned long long)running.seed, running.steps);
 
     fflush(stdout);
     if (n > 0 && write(STDERR_FILENO, text, (size_t)n) < 0)
@@ -49,7 +51,8 @@ bool sim_main_one(struct sim_world *world, uint64_t seed, enum sim_profile profi
     if (sim_world_run(world, seed, profile, steps))
         return true;
     fflush(stdout);
-    fprintf(stderr, "FAILED seed %llu: %s\nreproduce: sr-sim --profile %s --seed %llu --steps %u --schedules 1 --verbose\n",
+    fprintf(stderr,
+            "FAILED seed %llu: %s\nreproduce: sr-sim --profile %s --seed %llu --steps %u --schedules 1 --verbose\n",
             (unsigned long long)seed, world->failure, sim_profile_name(profile), (unsigned long long)seed, steps);
     return false;
 }
@@ -64,7 +67,8 @@ bool sim_main_profile(const char *name, enum sim_profile *profile)
     return false;
 }
 
-/* ---- figures ---------------------------------------------------------------------------------------------------------- */
+/* ---- figures
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static uint32_t find_mode(struct sim_stats *stats, const char *name)
 {
@@ -94,7 +98,7 @@ static void add_stats(struct sim_stats *sum, const struct sim_stats *one)
 
 static void print_stats(const struct sim_stats *s, double seconds)
 {
-    static const char *const kinds[SIM_EV_KINDS] = {"disk", "meta", "wire", "timer", "link-up", "link-down",
+    static const char *const kinds[SIM_EV_KINDS] = {"disk",    "meta",    "wire", "timer", "link-up", "link-down",
                                                     "restart", "connect", "host", "admin", "fault"};
     unsigned edges = 0;
 
@@ -107,12 +111,13 @@ static void print_stats(const struct sim_stats *s, double seconds)
            (unsigned long long)s->writes, (unsigned long long)s->reads, (unsigned long long)s->replies,
            (unsigned long long)s->reply_errors, (unsigned long long)s->messages, (unsigned long long)s->commits,
            (unsigned long long)s->ios);
-    printf("faults: crashes %llu cuts %llu stalls %llu freezes %llu disk errors %llu no space %llu metadata errors %llu "
-           "buffers short %llu spurious timers %llu only copies lost %llu\n", (unsigned long long)s->crashes,
-           (unsigned long long)s->cuts, (unsigned long long)s->stalls, (unsigned long long)s->freezes,
-           (unsigned long long)s->disk_errors, (unsigned long long)s->no_space, (unsigned long long)s->meta_errors,
-           (unsigned long long)s->budget_shortages, (unsigned long long)s->spurious_timers,
-           (unsigned long long)s->only_copies_lost);
+    printf(
+        "faults: crashes %llu cuts %llu stalls %llu freezes %llu disk errors %llu no space %llu metadata errors %llu "
+        "buffers short %llu spurious timers %llu only copies lost %llu\n",
+        (unsigned long long)s->crashes, (unsigned long long)s->cuts, (unsigned long long)s->stalls,
+        (unsigned long long)s->freezes, (unsigned long long)s->disk_errors, (unsigned long long)s->no_space,
+        (unsigned long long)s->meta_errors, (unsigned long long)s->budget_shortages,
+        (unsigned long long)s->spurious_timers, (unsigned long long)s->only_copies_lost);
     printf("administrator: pause %llu resume %llu replace %llu stop %llu tune %llu\n",
            (unsigned long long)s->commands[SR_ADMIN_PAUSE], (unsigned long long)s->commands[SR_ADMIN_RESUME],
            (unsigned long long)s->commands[SR_ADMIN_REPLACE], (unsigned long long)s->commands[SR_ADMIN_STOP],
@@ -132,7 +137,8 @@ static void print_stats(const struct sim_stats *s, double seconds)
     printf("%u edges between modes seen\n", edges);
 }
 
-/* ---- many schedules -------------------------------------------------------------------------------------------------- */
+/* ---- many schedules
+ * -------------------------------------------------------------------------------------------------- */
 
 /* Every `jobs`th seed from `first` on; returns what the process should exit with. */
 static int run_share(struct sim_stats *stats, const struct sim_options *options, unsigned first)
@@ -229,7 +235,8 @@ static int run_regressions(struct sim_stats *stats, const struct sim_options *op
         if (line[0] == '#' || line[0] == '\n')
             continue;
         if (sscanf(line, "%31s %llu %u", name, &seed, &steps) != 3 || !sim_main_profile(name, &profile)) {
-            fprintf(stderr, "%s:%u: expected \"profile seed steps # what it showed\"\n", options->regressions, number);
+            fprintf(stderr, "%s:%u: expected \"profile seed steps # what it showed\"\n", options->regressions,
+                    number);
             exit(2);
         }
         if (!sim_main_one(world, seed, profile, steps)) {
@@ -244,12 +251,13 @@ static int run_regressions(struct sim_stats *stats, const struct sim_options *op
 
 static void usage(void)
 {
-    fprintf(stderr, "usage: sr-sim [--schedules N] [--seed S] [--profile quick|crash|disk|admin|all] [--steps N] [--jobs N]\n"
-                    "              [--verbose] | --regressions FILE"
+    fprintf(stderr,
+            "usage: sr-sim [--schedules N] [--seed S] [--profile quick|crash|disk|admin|all] [--steps N] [--jobs N]\n"
+            "              [--verbose] | --regressions FILE"
 #ifdef SR_PLANTED_BUGS
-                    " | --planted NAME|all [--schedules N] [--seconds N]"
+            " | --planted NAME|all [--schedules N] [--seconds N]"
 #endif
-                    "\n");
+            "\n");
     exit(2);
 }
 
@@ -291,8 +299,8 @@ static void parse(int argc, char **argv, struct sim_options *o)
 
 int main(int argc, char **argv)
 {
-    struct sim_options options = {.schedules = 1000, .seed = 1, .profile = SIM_PROFILE_ALL, .steps = 300, .jobs = 1,
-                                  .seconds = 60};
+    struct sim_options options = {
+        .schedules = 1000, .seed = 1, .profile = SIM_PROFILE_ALL, .steps = 300, .jobs = 1, .seconds = 60};
     static struct sim_stats stats;
     struct timespec begin, end;
     int status;

@@ -57,7 +57,8 @@ static void mark_bad(struct sim_meta *meta, uint32_t volume, uint64_t block, boo
     }
 }
 
-static void apply_op(struct sim_world *world, unsigned site, const struct sr_commit *commit, const struct sr_meta_op *op)
+static void apply_op(struct sim_world *world, unsigned site, const struct sr_commit *commit,
+                     const struct sr_meta_op *op)
 {
     struct sim_meta *meta = &world->site[site].meta;
     const struct sim_layout *layout = &world->layout;
@@ -117,7 +118,8 @@ static void apply(struct sim_world *world, unsigned site, const struct sr_commit
     struct sr_record before = meta->record;
     meta->record = commit->record;
     sim_check_record(world, site, &before, &meta->record);
-    if (sr_uuid_is_none(&meta->record.gen) && !meta->record.failed && (before.failed || !sr_uuid_is_none(&before.gen)))
+    if (sr_uuid_is_none(&meta->record.gen) && !meta->record.failed &&
+        (before.failed || !sr_uuid_is_none(&before.gen)))
         sim_disk_replaced(world, site);
 }
 
@@ -130,8 +132,8 @@ void sim_meta_submit(struct sim_world *world, unsigned site, struct sr_commit *c
     sim_trace(world, "%u    commit #%llu%s, %u ops", site, (unsigned long long)commit->commit,
               commit->has_record ? " record" : "", commit->n_ops);
     for (uint32_t i = 0; world->verbose && i < commit->n_ops; i++)
-        sim_trace(world, "%u       op %u vol %u region %u block %llu", site, commit->ops[i].type, commit->ops[i].volume,
-                  commit->ops[i].region, (unsigned long long)commit->ops[i].block);
+        sim_trace(world, "%u       op %u vol %u region %u block %llu", site, commit->ops[i].type,
+                  commit->ops[i].volume, commit->ops[i].region, (unsigned long long)commit->ops[i].block);
     if (meta->n == SIM_COMMITS_MAX) {
         sim_fail(world, "meta", "site %u has more than %u commits in flight", site, SIM_COMMITS_MAX);
         return;

@@ -35,7 +35,8 @@ static void add(struct sim_world *world, uint32_t sector, uint32_t write)
         uint32_t cap = list->cap == 0 ? 8 : list->cap * 2, first = model->n_candidates;
         SR_ASSERT(first + cap <= SIM_CANDIDATES_MAX);
         if (list->n > 0)
-            memcpy(&model->candidates[first], &model->candidates[list->first], list->n * sizeof(struct sim_candidate));
+            memcpy(&model->candidates[first], &model->candidates[list->first],
+                   list->n * sizeof(struct sim_candidate));
         model->n_candidates += cap;
         list->first = first;
         list->cap = cap;
@@ -66,15 +67,20 @@ bool sim_model_full(const struct sim_model *model)
 
 /* ---- writes ---------------------------------------------------------------------------------------------------- */
 
-uint32_t sim_model_begin(struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes, bool zero)
+uint32_t sim_model_begin(struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes,
+                         bool zero)
 {
     struct sim_model *model = &world->model;
     struct sim_span span = {0};
     uint32_t write = model->n_writes++;
 
     SR_ASSERT(write < SIM_WRITES_MAX);
-    model->writes[write] = (struct sim_write){.start = ++model->tick, .end = SIM_TICK_MAX, .zero = zero, .volume = volume,
-                                              .offset_bytes = offset_bytes, .length_bytes = length_bytes};
+    model->writes[write] = (struct sim_write){.start = ++model->tick,
+                                              .end = SIM_TICK_MAX,
+                                              .zero = zero,
+                                              .volume = volume,
+                                              .offset_bytes = offset_bytes,
+                                              .length_bytes = length_bytes};
     while (sim_layout_next(&world->layout, volume, offset_bytes, length_bytes, &span))
         for (uint32_t i = 0; i < span.n; i++)
             add(world, span.sector + i, write);
@@ -125,7 +131,8 @@ void sim_model_expire(struct sim_world *world)
     }
 }
 
-/* ---- reads ------------------------------------------------------------------------------------------------------ */
+/* ---- reads ------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_value_of(const struct sim_model *model, const struct sim_candidate *candidate, uint64_t stamp)
 {
@@ -146,19 +153,21 @@ static void read_sector(struct sim_world *world, uint32_t start, uint32_t sector
         for (uint32_t k = 0; k < n; k++)
             if (c[k].removed == SIM_TICK_MAX)
                 newest = c[k].write;
-        sim_fail(world, "reads", "volume %u block %llu sector %u reads as write %llu, which is older than a value "
-                 "acknowledged or read before (write %u is possible)", world->layout.hot_volume[hot],
-                 (unsigned long long)world->layout.hot_block[hot], sector % SIM_BLOCK_SECTORS,
-                 (unsigned long long)stamp, newest);
+        sim_fail(world, "reads",
+                 "volume %u block %llu sector %u reads as write %llu, which is older than a value "
+                 "acknowledged or read before (write %u is possible)",
+                 world->layout.hot_volume[hot], (unsigned long long)world->layout.hot_block[hot],
+                 sector % SIM_BLOCK_SECTORS, (unsigned long long)stamp, newest);
         return;
     }
     for (uint32_t k = 0; k < n; k++)
-        if (c[k].removed == SIM_TICK_MAX && !is_value_of(model, &c[k], stamp) && model->writes[c[k].write].end < start)
+        if (c[k].removed == SIM_TICK_MAX && !is_value_of(model, &c[k], stamp) &&
+            model->writes[c[k].write].end < start)
             c[k].removed = model->tick;
 }
 
-void sim_model_read(struct sim_world *world, uint32_t start, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes,
-                    const uint8_t *bytes)
+void sim_model_read(struct sim_world *world, uint32_t start, uint32_t volume, uint64_t offset_bytes,
+                    uint64_t length_bytes, const uint8_t *bytes)
 {
     struct sim_span span = {0};
     uint64_t at = offset_bytes, end = offset_bytes + length_bytes, stamp;
@@ -169,7 +178,8 @@ void sim_model_read(struct sim_world *world, uint32_t start, uint32_t volume, ui
         more = more && sim_layout_next(&world->layout, volume, offset_bytes, length_bytes, &span);
         uint64_t stop = more ? span.offset_bytes : end;
         if (!sr_is_zero(bytes + (at - offset_bytes), stop - at))
-            sim_fail(world, "reads", "volume %u reads data near %llu, where no host wrote", volume, (unsigned long long)at);
+            sim_fail(world, "reads", "volume %u reads data near %llu, where no host wrote", volume,
+                     (unsigned long long)at);
         at = stop;
         for (uint32_t i = 0; more && i < span.n && !world->failed; i++, at += SIM_SECTOR_BYTES) {
             if (sim_sector_parse(bytes + (at - offset_bytes), volume, at / SIM_SECTOR_BYTES, &stamp))
@@ -181,7 +191,8 @@ void sim_model_read(struct sim_world *world, uint32_t start, uint32_t volume, ui
     }
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------------------------- */
+/* ---- the rest -----------------------------------------------------------------------------------------------------
+ */
 
 /* The only copy with the newest writes is gone: hosts go on from what the other copy holds. */
 void sim_model_rebase(struct sim_world *world, unsigned site)
@@ -237,9 +248,10 @@ void sim_model_image(struct sim_world *world, unsigned site, uint32_t since)
         }
         if (!known) {
             uint32_t hot = s / SIM_BLOCK_SECTORS;
-            sim_fail(world, "image", "the copy at site %u is no image of one moment: volume %u block %llu sector %u holds "
-                     "write %llu, yet a later write was acknowledged before another one that shows was issued", site,
-                     world->layout.hot_volume[hot], (unsigned long long)world->layout.hot_block[hot],
+            sim_fail(world, "image",
+                     "the copy at site %u is no image of one moment: volume %u block %llu sector %u holds "
+                     "write %llu, yet a later write was acknowledged before another one that shows was issued",
+                     site, world->layout.hot_volume[hot], (unsigned long long)world->layout.hot_block[hot],
                      s % SIM_BLOCK_SECTORS, (unsigned long long)sector[s]);
             return;
         }

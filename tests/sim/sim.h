@@ -30,23 +30,23 @@
 #include "base/buffer.h"
 #include "core/core.h"
 
-#define SIM_SECTOR_BYTES 512u
+#define SIM_SECTOR_BYTES  512u
 #define SIM_BLOCK_SECTORS (SR_BLOCK_BYTES / SIM_SECTOR_BYTES)
 
-#define SIM_VOLUMES_MAX 2
-#define SIM_REGIONS_MAX 80 /* of one volume: 320 MiB */
-#define SIM_AREAS_MAX 10
+#define SIM_VOLUMES_MAX     2
+#define SIM_REGIONS_MAX     80 /* of one volume: 320 MiB */
+#define SIM_AREAS_MAX       10
 #define SIM_AREA_BLOCKS_MAX 12
-#define SIM_HOT_MAX (SIM_AREAS_MAX * SIM_AREA_BLOCKS_MAX)
+#define SIM_HOT_MAX         (SIM_AREAS_MAX * SIM_AREA_BLOCKS_MAX)
 #define SIM_HOT_SECTORS_MAX (SIM_HOT_MAX * SIM_BLOCK_SECTORS)
 
-#define SIM_IOS_MAX 512      /* disk I/Os in flight at a site */
-#define SIM_COMMITS_MAX 256  /* commits in flight at a site */
+#define SIM_IOS_MAX      512  /* disk I/Os in flight at a site */
+#define SIM_COMMITS_MAX  256  /* commits in flight at a site */
 #define SIM_MESSAGES_MAX 4096 /* messages on their way in one direction */
-#define SIM_HOSTS 4
+#define SIM_HOSTS        4
 #define SIM_REQUESTS_MAX 32
-#define SIM_BAD_MAX 2048
-#define SIM_MODES_MAX 24
+#define SIM_BAD_MAX      2048
+#define SIM_MODES_MAX    24
 
 #define SIM_FOREVER UINT64_MAX
 
@@ -57,11 +57,11 @@ struct sim_rng {
 };
 
 uint64_t sim_random(struct sim_rng *rng);
-uint64_t sim_below(struct sim_rng *rng, uint64_t n);                 /* 0 .. n-1; n > 0 */
+uint64_t sim_below(struct sim_rng *rng, uint64_t n);                    /* 0 .. n-1; n > 0 */
 uint64_t sim_between(struct sim_rng *rng, uint64_t low, uint64_t high); /* both included */
 bool sim_chance(struct sim_rng *rng, unsigned permille);
 uint64_t sim_delay(struct sim_rng *rng, uint64_t typical_us); /* around that, sometimes up to eight times */
-uint64_t sim_mix(uint64_t x);                                  /* a good 64-bit hash of x */
+uint64_t sim_mix(uint64_t x);                                 /* a good 64-bit hash of x */
 
 /* ---- parameters of a schedule (faults.c) ------------------------------------------------------------- */
 
@@ -125,7 +125,7 @@ struct sim_world;
 struct sim_site;
 
 void sim_layout_choose(struct sim_world *world);
-void sim_layout_reset(struct sim_site *site);   /* a blank one */
+void sim_layout_reset(struct sim_site *site);  /* a blank one */
 void sim_layout_fill(struct sim_world *world); /* records and data of an earlier life; the model starts with them */
 
 /* ---- disk.c ---------------------------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ struct sim_disk {
     uint64_t sector[SIM_HOT_SECTORS_MAX];
     bool unreadable[SIM_HOT_MAX]; /* until written */
     struct sim_io ios[SIM_IOS_MAX];
-    uint32_t n_ios, n_writes, ios_end; /* in flight; slots from ios_end on were never used */
+    uint32_t n_ios, n_writes, ios_end;              /* in flight; slots from ios_end on were never used */
     unsigned fail_writes, fail_reads, fail_flushes; /* so many of the next ones */
     uint64_t full_until_us, slow_until_us;
     bool had_error;    /* since it was replaced: its copy may be called failed */
@@ -149,7 +149,7 @@ struct sim_disk {
 
 void sim_disk_submit(struct sim_world *world, unsigned site, const struct sr_disk_io *io);
 void sim_disk_complete(struct sim_world *world, unsigned site, uint32_t slot);
-void sim_disk_crash(struct sim_world *world, unsigned site); /* settles what was in flight */
+void sim_disk_crash(struct sim_world *world, unsigned site);    /* settles what was in flight */
 void sim_disk_replaced(struct sim_world *world, unsigned site); /* another disk, with whatever is on it */
 bool sim_disk_writing(const struct sim_world *world, unsigned site, uint32_t volume, uint64_t offset_bytes,
                       uint64_t length_bytes);
@@ -190,7 +190,8 @@ void sim_meta_submit(struct sim_world *world, unsigned site, struct sr_commit *c
 void sim_meta_complete(struct sim_world *world, unsigned site);
 void sim_meta_crash(struct sim_world *world, unsigned site); /* some first ones of those in flight are durable */
 void sim_meta_load(struct sim_world *world, unsigned site, struct sr_core *core);
-bool sim_meta_dirty(const struct sim_meta *meta, uint32_t volume, uint64_t block); /* would count as dirty at a start */
+bool sim_meta_dirty(const struct sim_meta *meta, uint32_t volume,
+                    uint64_t block);              /* would count as dirty at a start */
 bool sim_meta_alone(const struct sim_meta *meta); /* the durable record says so */
 
 /* ---- wire.c ---------------------------------------------------------------------------------------------- */
@@ -202,8 +203,8 @@ struct sim_lane { /* to one site */
 };
 
 struct sim_wire {
-    bool connected;       /* one connection exists; a site may not know yet, or not know any more */
-    uint32_t connection;  /* its number: events of older ones are void */
+    bool connected;        /* one connection exists; a site may not know yet, or not know any more */
+    uint32_t connection;   /* its number: events of older ones are void */
     uint64_t cut_until_us; /* no new one before */
     struct sim_lane lane[2];
 };
@@ -215,21 +216,22 @@ void sim_wire_connect(struct sim_world *world); /* if it is possible now */
 void sim_wire_up(struct sim_world *world, unsigned site, uint32_t connection);
 void sim_wire_down(struct sim_world *world, unsigned site);
 bool sim_wire_quiet(const struct sim_world *world);
-bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes);
+bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
+                            uint64_t length_bytes);
 
 /* ---- model.c --------------------------------------------------------------------------------------------- */
 
-#define SIM_WRITES_MAX 8192
+#define SIM_WRITES_MAX     8192
 #define SIM_CANDIDATES_MAX (1u << 18)
-#define SIM_TICK_MAX UINT32_MAX
+#define SIM_TICK_MAX       UINT32_MAX
 
 /* A host's write (or zero, or trim).  Ticks count what hosts can see: requests issued and answered. */
 struct sim_write {
-    uint32_t start;  /* tick of issue */
-    uint32_t end;    /* tick after which it cannot take effect any more; SIM_TICK_MAX: not known yet */
-    bool acked;      /* end is when it was acknowledged */
+    uint32_t start; /* tick of issue */
+    uint32_t end;   /* tick after which it cannot take effect any more; SIM_TICK_MAX: not known yet */
+    bool acked;     /* end is when it was acknowledged */
     bool zero;
-    bool limbo;      /* its connection is gone, its effects may still come */
+    bool limbo; /* its connection is gone, its effects may still come */
     uint32_t volume;
     uint64_t offset_bytes, length_bytes;
 };
@@ -254,13 +256,14 @@ struct sim_model {
 
 void sim_model_init(struct sim_world *world);
 bool sim_model_full(const struct sim_model *model);
-uint32_t sim_model_begin(struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes, bool zero);
+uint32_t sim_model_begin(struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes,
+                         bool zero);
 void sim_model_acked(struct sim_world *world, uint32_t write);
-void sim_model_refused(struct sim_world *world, uint32_t write); /* answered with an error: it ends here */
+void sim_model_refused(struct sim_world *world, uint32_t write);   /* answered with an error: it ends here */
 void sim_model_abandoned(struct sim_world *world, uint32_t write); /* its connection is gone */
 void sim_model_expire(struct sim_world *world); /* after each step: which abandoned writes cannot land any more */
-void sim_model_read(struct sim_world *world, uint32_t start, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes,
-                    const uint8_t *bytes);
+void sim_model_read(struct sim_world *world, uint32_t start, uint32_t volume, uint64_t offset_bytes,
+                    uint64_t length_bytes, const uint8_t *bytes);
 void sim_model_rebase(struct sim_world *world, unsigned site); /* the truth is now what that disk holds */
 bool sim_model_after(const struct sim_world *world, uint64_t stamp, uint32_t write); /* not certainly older */
 /* The copy is what a crash at one moment could have left; that moment not before tick `since`. */
@@ -277,8 +280,8 @@ struct sim_request {
     uint64_t offset_bytes, length_bytes;
     struct sr_buf *buf;
     uint64_t start_us;
-    uint32_t start; /* tick */
-    uint32_t write; /* of the model */
+    uint32_t start;  /* tick */
+    uint32_t write;  /* of the model */
     uint32_t behind; /* open requests that it may have to wait for, and those that they wait for */
 };
 
@@ -296,7 +299,7 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
                     uint64_t offset_bytes, uint64_t length_bytes);
 void sim_host_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr_error error);
 void sim_host_crash(struct sim_world *world, unsigned site); /* every connection to the site is gone */
-bool sim_host_sweep(struct sim_world *world); /* reads every hot block once; true: all asked for */
+bool sim_host_sweep(struct sim_world *world);                /* reads every hot block once; true: all asked for */
 
 /* ---- admin.c --------------------------------------------------------------------------------------------- */
 
@@ -326,10 +329,10 @@ void sim_fault_end_all(struct sim_world *world);
 /* From a PAUSE of a pair in sync on. */
 struct sim_pause {
     bool tracking;
-    bool answered;  /* the command was answered with OK */
-    bool clean;     /* nothing broke since: a resume copies what was written, no more */
-    bool image;     /* both sites are durably paused: the alternate's copy must not change */
-    bool resumed;   /* the administrator said RESUME */
+    bool answered; /* the command was answered with OK */
+    bool clean;    /* nothing broke since: a resume copies what was written, no more */
+    bool image;    /* both sites are durably paused: the alternate's copy must not change */
+    bool resumed;  /* the administrator said RESUME */
     unsigned site, alternate;
     uint32_t since; /* tick of the command */
     uint64_t copied_before;
@@ -346,13 +349,15 @@ struct sim_checks {
 void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_request *request);
 void sim_check_step(struct sim_world *world, unsigned site);
 void sim_check_serve(struct sim_world *world, unsigned site);
-void sim_check_record(struct sim_world *world, unsigned site, const struct sr_record *before, const struct sr_record *after);
+void sim_check_record(struct sim_world *world, unsigned site, const struct sr_record *before,
+                      const struct sr_record *after);
 void sim_check_disk_write(struct sim_world *world, unsigned site);
 void sim_check_waits(struct sim_world *world);
 void sim_check_written(struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes);
 void sim_check_command(struct sim_world *world, unsigned site, enum sr_admin_command command);
-void sim_check_command_done(struct sim_world *world, unsigned site, enum sr_admin_command command, enum sr_error error);
-void sim_check_disturbed(struct sim_world *world); /* a fault: what was measured is void */
+void sim_check_command_done(struct sim_world *world, unsigned site, enum sr_admin_command command,
+                            enum sr_error error);
+void sim_check_disturbed(struct sim_world *world);      /* a fault: what was measured is void */
 bool sim_check_all_lost(const struct sim_world *world); /* no usable copy is left, and rightly so */
 bool sim_check_both_in_sync(struct sim_world *world);
 void sim_check_end(struct sim_world *world);
@@ -395,7 +400,7 @@ struct sim_site {
     uint64_t link_up_due_us;
     struct sr_core_status status; /* after its last step */
     uint8_t mode;
-    uint64_t budget_taken;       /* by somebody else, for a while */
+    uint64_t budget_taken; /* by somebody else, for a while */
     struct sim_disk disk;
     struct sim_meta meta;
 };
@@ -427,7 +432,7 @@ struct sim_world {
     uint32_t n_events, cap_events;
     uint32_t steps, crash_step, cut_step; /* done; when the next crash and cut come */
     bool verbose;
-    bool mending; /* faults are over */
+    bool mending;  /* faults are over */
     bool sweeping; /* ... and the pair is in sync: the final reads */
     bool failed;
     char failure[512];
@@ -447,7 +452,8 @@ void sim_world_crash(struct sim_world *world, unsigned site, uint64_t restart_af
 void sim_world_start(struct sim_world *world, unsigned site);
 
 /* The first one counts; the schedule stops. */
-void sim_fail(struct sim_world *world, const char *checker, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void sim_fail(struct sim_world *world, const char *checker, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void sim_trace(struct sim_world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

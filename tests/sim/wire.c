@@ -20,7 +20,8 @@ static bool overlaps(const struct sr_peer_msg *msg, uint32_t volume, uint64_t of
            offset_bytes < msg->offset_bytes + msg->length_bytes;
 }
 
-bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes)
+bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
+                            uint64_t length_bytes)
 {
     for (unsigned to = 0; to < 2; to++) {
         const struct sim_lane *lane = &world->wire.lane[to];
@@ -144,7 +145,8 @@ void sim_wire_cut(struct sim_world *world)
     world->wire.connected = false;
     for (unsigned i = 0; i < 2; i++)
         if (world->site[i].up && world->site[i].link_up)
-            sim_world_push(world, SIM_EV_LINK_DOWN, i, world->now_us + sim_delay(&world->rng, world->params.notice_us), 0);
+            sim_world_push(world, SIM_EV_LINK_DOWN, i,
+                           world->now_us + sim_delay(&world->rng, world->params.notice_us), 0);
     sim_world_push(world, SIM_EV_CONNECT, 0, world->now_us + sim_delay(&world->rng, world->params.notice_us), 0);
 }
 

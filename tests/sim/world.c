@@ -18,9 +18,9 @@
 
 #include "base/assert.h"
 
-#define FAULTS_US_MAX (UINT64_C(300) * 1000)
+#define FAULTS_US_MAX     (UINT64_C(300) * 1000)
 #define MENDING_STEPS_MAX 60000u
-#define MENDING_US_MAX (UINT64_C(600) * 1000000)
+#define MENDING_US_MAX    (UINT64_C(600) * 1000000)
 
 /* ---- what everybody uses -------------------------------------------------------------------------------- */
 
@@ -95,8 +95,12 @@ static struct sim_event heap_take(struct sim_world *world)
 
 void sim_world_push(struct sim_world *world, enum sim_event_kind kind, unsigned site, uint64_t at_us, uint32_t arg)
 {
-    struct sim_event event = {.at_us = at_us, .order = world->order++, .kind = (uint8_t)kind, .site = (uint8_t)site,
-                              .epoch = world->site[site].epoch, .arg = arg};
+    struct sim_event event = {.at_us = at_us,
+                              .order = world->order++,
+                              .kind = (uint8_t)kind,
+                              .site = (uint8_t)site,
+                              .epoch = world->site[site].epoch,
+                              .arg = arg};
 
     if (event.at_us < world->now_us)
         event.at_us = world->now_us;
@@ -107,7 +111,7 @@ void sim_world_push(struct sim_world *world, enum sim_event_kind kind, unsigned 
 
 static const char *event_name(const struct sr_event *event)
 {
-    static const char *const names[] = {"TIME",     "HOST",    "DISK_DONE", "META_DONE", "PEER_MSG",
+    static const char *const names[] = {"TIME",    "HOST",      "DISK_DONE", "META_DONE", "PEER_MSG",
                                         "LINK_UP", "LINK_DOWN", "ADMIN",     "TUNE"};
 
     return names[event->type];
@@ -256,8 +260,11 @@ void sim_world_start(struct sim_world *world, unsigned site)
 {
     struct sim_site *me = &world->site[site];
     struct sr_core_volume volumes[SIM_VOLUMES_MAX];
-    struct sr_core_config config = {.tuning = world->params.tuning, .n_volumes = world->layout.n_volumes,
-                                    .volumes = volumes, .budget = &me->budget, .name = site == 0 ? "a" : "b",
+    struct sr_core_config config = {.tuning = world->params.tuning,
+                                    .n_volumes = world->layout.n_volumes,
+                                    .volumes = volumes,
+                                    .budget = &me->budget,
+                                    .name = site == 0 ? "a" : "b",
                                     .peer_name = site == 0 ? "b" : "a"};
     struct sr_event now = {.type = SR_EV_TIME, .now_us = world->now_us};
 
@@ -319,7 +326,8 @@ void sim_world_crash(struct sim_world *world, unsigned site, uint64_t restart_af
     sim_world_push(world, SIM_EV_RESTART, site, world->now_us + restart_after_us, 0);
 }
 
-/* ---- a schedule ------------------------------------------------------------------------------------------------- */
+/* ---- a schedule -------------------------------------------------------------------------------------------------
+ */
 
 static bool dies_with_the_process(enum sim_event_kind kind)
 {
