@@ -350,8 +350,8 @@ static void try_lock(struct sr_core *core, struct request *request)
     if (sr_rangelock_acquire(&request->volume->locks, &request->lock, piece_first(request), piece_end(request),
                              is_read(request), request))
         make_ready(core, request);
-    else if (core->mode != MODE_ALONE && !TAILQ_EMPTY(&core->peer_wait))
-        wait_for_peer(core, request); /* whoever holds the lock may wait for the peer: the budget runs for us too */
+    else if (core->mode != MODE_ALONE)
+        wait_for_peer(core, request); /* whoever holds the lock may come to wait for the peer: the budget runs for us too */
 }
 
 static void lock_held(struct sr_core *core, struct request *request)
