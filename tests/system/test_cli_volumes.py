@@ -152,7 +152,8 @@ class Volumes(pair.Case):
         pair.wait_for(lambda: os.path.exists(p.image("a", "v")) or client.poll() is not None, 20, "it begins")
         client.send_signal(signal.SIGKILL)
         client.wait()
-        pair.wait_for(lambda: self.listed(p, "b") == ["v"], 30, "the volume is made all the same")
+        pair.wait_for(lambda: all(self.listed(p, site) == ["v"] for site in pair.SITES), 30,
+                      "the volume is made all the same")
         p.compare("v")
 
 

@@ -31,7 +31,7 @@ class Scale(pair.Case):
         return len(shown) == VOLUMES and all(one["sync"] == "in-sync" for one in shown)
 
     def test_two_hundred_volumes(self):
-        p = self.pair()
+        p = self.pair(set={"both.stall_budget": f"{int(500 * pair.SLOW)}ms"})
         began = time.monotonic()
         for i in range(VOLUMES):
             p.ctl_ok("a", "volume", "create", f"v{i}", "--size", "16MiB")
