@@ -234,6 +234,7 @@ static void pump(struct sr_core *core)
     if (core->memory_at_us && core->now_us >= core->memory_at_us) {
         core->memory_at_us = 0;
         resync_retry_memory(core);
+        follow_retry_memory(core);
         make_all_ready(core);
     }
     run_ready(core);

@@ -82,6 +82,33 @@ static const char *fault_of(const struct sr_core *core, const struct sr_peer_msg
     return core->n_follow_ops >= FOLLOW_OPS_MAX ? "exceeds the operations that may be under way" : NULL;
 }
 
+/* Reads or hashes for the leader, when there is memory for it. */
+static void look(struct sr_core *core, struct follow_op *op)
+{
+    bool hash = op->type == SR_MSG_HASH;
+    uint64_t bytes = hash ? op->length / SR_BLOCK_BYTES * SR_DIGEST_BYTES : op->length;
+    op->buf = sr_buf_alloc(core->budget, bytes);
+    if (op->buf)
+        submit(core, op, hash ? SR_DISK_HASH : SR_DISK_READ, false, 0);
+    else
+        core->memory_at_us = core->now_us + MEMORY_RETRY_US;
+}
+
+void follow_retry_memory(struct sr_core *core)
+{
+    struct follow_op *op, *next;
+    for (op = TAILQ_FIRST(&core->follow_ops); op; op = next) {
+        next = TAILQ_NEXT(op, link);
+        bool looks = op->type == SR_MSG_HASH || op->type == SR_MSG_FETCH;
+        if (!looks || op->buf || op->io)
+            continue;
+        if (op->session)
+            look(core, op);
+        else
+            end_op(core, op); /* of an ended session: it never began */
+    }
+}
+
 void follow_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
     const char *fault = fault_of(core, msg);
@@ -107,18 +134,11 @@ void follow_msg(struct sr_core *core, struct sr_peer_msg *msg)
             submit(core, op, SR_DISK_ZERO, msg->may_trim || msg->content == SR_CONTENT_TRIM, 0);
         return;
     }
-    uint64_t n = op->length / SR_BLOCK_BYTES;
-    bool hash = msg->type == SR_MSG_HASH;
-    op->buf = sr_buf_alloc(NULL, hash ? n * SR_DIGEST_BYTES : op->length); /* bounded by FOLLOW_OPS_MAX runs */
-    if (!op->buf) {
-        answer(core, op, SR_E_NO_MEMORY);
-        return;
-    }
-    if (hash) {
+    if (msg->type == SR_MSG_HASH) {
         op->digests = sr_buf_ref(msg->payload);
         op->digests_offset = msg->payload_offset;
     }
-    submit(core, op, hash ? SR_DISK_HASH : SR_DISK_READ, false, 0);
+    look(core, op);
 }
 
 /* Blocks that compare equal count only once they are flushed. */

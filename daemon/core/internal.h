@@ -358,6 +358,7 @@ enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us);
 
 /* ---- follow.c ------------------------------------------------------------------------------------------ */
 void follow_msg(struct sr_core *core, struct sr_peer_msg *msg);
+void follow_retry_memory(struct sr_core *core);
 void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error error);
 
 /* ---- admin.c ------------------------------------------------------------------------------------------- */

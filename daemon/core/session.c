@@ -16,6 +16,9 @@
  */
 #include "core/internal.h"
 
+/* Both sites count up by ones; a leap could only use the numbers up. */
+#define SESSION_JUMP_MAX (UINT64_C(1) << 32)
+
 bool leads_open(const struct sr_core *core)
 {
     return core->stage == STAGE_OPEN && (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING);
@@ -244,6 +247,10 @@ static void on_greetings(struct sr_core *core)
 static void on_hello(struct sr_core *core, const struct sr_peer_msg *msg)
 {
     bool newer = msg->session > core->session;
+    if (newer && msg->session - core->session > SESSION_JUMP_MAX) {
+        fault_link(core, "a HELLO of %s leaps to session %llu", core->peer_name, (unsigned long long)msg->session);
+        return;
+    }
     if (msg->session < core->session_seen || (!newer && (msg->session < core->session || core->stage != STAGE_HELLO)))
         return;
     core->peer = msg->greeting;
@@ -479,6 +486,15 @@ static void on_start(struct sr_core *core, const struct sr_peer_msg *msg)
 
 static void on_complete(struct sr_core *core, const struct sr_peer_msg *msg)
 {
+    struct sr_record after = core->rec;
+    const char *why;
+    after.consistent = true;
+    after.n_ancestors = msg->lineage.n_ancestors;
+    memcpy(after.ancestors, msg->lineage.ancestors, sizeof after.ancestors);
+    if (!sr_record_valid(&after, &why)) {
+        fault_link(core, "a COMPLETE of %s would leave a record with a wrong %s", core->peer_name, why);
+        return;
+    }
     core->complete_lineage = msg->lineage;
     core->completing_flush = true;
     core->flushes_left = core->n_volumes;
