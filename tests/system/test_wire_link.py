@@ -38,7 +38,8 @@ class BigWrites(pair.Case):
         for site in pair.SITES:
             used = tools.rss_bytes(p.sites[site].pid)
             print(f"   memory of {site}: {used >> 20} MiB")
-            self.assertLess(used, (160 + 96) << 20)
+            if pair.SLOW == 1:  # a sanitizer keeps what was freed
+                self.assertLess(used, (160 + 96) << 20)
         p.link.rate(0)
         buffers = {at: nbd.Buffer(BIG) for at in owner}
         reads = [h.aio_pread(buffers[at], at) for at in owner]
