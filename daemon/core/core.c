@@ -327,9 +327,15 @@ void sr_core_start(struct sr_core *core, const struct sr_event *now, struct sr_a
 {
     begin_step(core, now, actions);
     core->mode = MODE_STANDBY;
-    core->cause = core->rec.failed ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_PEER_UNREACHABLE;
     if (sr_lineage_serves_at_start(&core->rec))
         core->mode = MODE_ALONE;
+    if (core->rec.failed)
+        set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR, "the copy at this site has failed: repair the disk, then replace it");
+    else if (core->rec.role == SR_ROLE_ACTIVE && core->mode != MODE_ALONE)
+        set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "serves hosts once %s was heard: it may have become active meanwhile",
+                  core->peer_name);
+    else
+        set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "not connected to %s since the start", core->peer_name);
     struct sr_intent *intent;
     TAILQ_FOREACH(intent, &core->intents.all, all)
         intent->idle_since_us = core->now_us;
