@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Adds up what ctest said of each build: names what failed and what was skipped, closes with one line."""
+"""Adds up what ctest said of each build: names what failed and what was skipped, closes with one line.
+
+    summary.py FOLDER [what failed without a ctest file]...
+"""
 import pathlib
 import sys
 import xml.etree.ElementTree as xml
@@ -20,7 +23,7 @@ for name in skipped:
 for name in failed:
     print("FAILED:", name)
 for name in failed_builds:
-    print("FAILED: build", name)
+    print("FAILED:", name)
 bad = len(failed) + len(failed_builds)
 print("%d passed, %d failed%s" % (passed, bad, ", %d skipped" % len(skipped) if skipped else ""))
 sys.exit(1 if bad or not passed else 0)

@@ -35,7 +35,7 @@ class Tls(nbdtest.Case):
         handle = nbd.NBD()
         handle.set_tls(nbd.TLS_REQUIRE)
         handle.set_tls_certificates(self.folder)
-        handle.connect_uri(f"nbds://localhost:{server.port}/v")
+        handle.connect_uri(f"nbds://127.0.0.1:{server.port}/v")
         handle.pwrite(b"secret" * 100, 7)
         self.assertEqual(bytes(handle.pread(600, 7)), b"secret" * 100)
         handle.shutdown()
