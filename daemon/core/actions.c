@@ -4,7 +4,7 @@
 
 #include "core/internal.h"
 
-struct sr_action *act(struct sr_core *core, enum sr_action_type type)
+struct sr_action *core_act(struct sr_core *core, enum sr_action_type type)
 {
     struct sr_actions *out = core->out;
     if (out->n == out->cap) {
@@ -25,9 +25,9 @@ void sr_actions_free(struct sr_actions *actions)
     *actions = (struct sr_actions){0};
 }
 
-void say(struct sr_core *core, enum sr_log_level level, const char *format, ...)
+void core_say(struct sr_core *core, enum sr_log_level level, const char *format, ...)
 {
-    struct sr_action *action = act(core, SR_ACT_LOG);
+    struct sr_action *action = core_act(core, SR_ACT_LOG);
     va_list args;
     action->log.level = level;
     int n = snprintf(action->log.text, sizeof action->log.text, "%s: ", core->name);
@@ -38,9 +38,9 @@ void say(struct sr_core *core, enum sr_log_level level, const char *format, ...)
     va_end(args);
 }
 
-void fault_link(struct sr_core *core, const char *format, ...)
+void core_fault_link(struct sr_core *core, const char *format, ...)
 {
-    struct sr_action *action = act(core, SR_ACT_LINK_FAULT);
+    struct sr_action *action = core_act(core, SR_ACT_LINK_FAULT);
     va_list args;
     int n = snprintf(action->text, sizeof action->text, "%s: ", core->name);
     if (n < 0 || (size_t)n >= sizeof action->text)
@@ -50,16 +50,17 @@ void fault_link(struct sr_core *core, const char *format, ...)
     va_end(args);
 }
 
-void halt(struct sr_core *core, const char *text)
+void core_halt(struct sr_core *core, const char *text)
 {
     core->halted = true;
-    struct sr_action *action = act(core, SR_ACT_HALT);
+    struct sr_action *action = core_act(core, SR_ACT_HALT);
     snprintf(action->text, sizeof action->text, "%s: %s", core->name, text);
 }
 
-uint64_t start_io(struct sr_core *core, enum io_owner kind, void *owner, struct volume *volume, struct sr_disk_io io)
+uint64_t core_start_io(struct sr_core *core, enum io_owner kind, void *owner, struct volume *volume,
+                       struct sr_disk_io io)
 {
-    struct sr_action *action = act(core, SR_ACT_DISK);
+    struct sr_action *action = core_act(core, SR_ACT_DISK);
     io.io = sr_slots_take(&core->ios, kind, owner);
     io.volume = volume->index;
     SR_ASSERT(io.op == SR_DISK_FLUSH ||
@@ -93,8 +94,8 @@ void sr_peer_msg_free(struct sr_peer_msg *msg)
 const char *sr_peer_msg_name(enum sr_peer_msg_type type)
 {
     switch (type) {
-#define NAME(name, number)                                                                         \
-    case SR_MSG_##name:                                                                            \
+#define NAME(name, number)                                                                                           \
+    case SR_MSG_##name:                                                                                              \
         return #name;
         SR_PEER_MSGS(NAME)
 #undef NAME
@@ -105,8 +106,8 @@ const char *sr_peer_msg_name(enum sr_peer_msg_type type)
 const char *sr_cause_name(enum sr_cause cause)
 {
     switch (cause) {
-#define NAME(name, number, text)                                                                   \
-    case SR_CAUSE_##name:                                                                          \
+#define NAME(name, number, text)                                                                                     \
+    case SR_CAUSE_##name:                                                                                            \
         return text;
         SR_CAUSES(NAME)
 #undef NAME
@@ -114,29 +115,30 @@ const char *sr_cause_name(enum sr_cause cause)
     return "unknown";
 }
 
-struct sr_peer_msg *new_msg(struct sr_core *core, enum sr_peer_msg_type type)
+struct sr_peer_msg *core_new_msg(struct sr_core *core, enum sr_peer_msg_type type)
 {
     return sr_peer_msg_new(type, core->session);
 }
 
-void send_msg(struct sr_core *core, struct sr_peer_msg *msg)
+void core_send_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
     SR_ASSERT(core->link_up);
     if (msg->payload)
-        core->count.sent_payload_bytes += msg->type == SR_MSG_WRITE || msg->type == SR_MSG_COPY ? msg->payload_bytes : 0;
-    act(core, SR_ACT_SEND)->msg = msg;
+        core->count.sent_payload_bytes +=
+            msg->type == SR_MSG_WRITE || msg->type == SR_MSG_COPY ? msg->payload_bytes : 0;
+    core_act(core, SR_ACT_SEND)->msg = msg;
 }
 
-void reply_request(struct sr_core *core, uint64_t id, enum sr_error error)
+void core_reply_request(struct sr_core *core, uint64_t id, enum sr_error error)
 {
-    struct sr_action *action = act(core, SR_ACT_REPLY);
+    struct sr_action *action = core_act(core, SR_ACT_REPLY);
     action->reply.id = id;
     action->reply.error = error;
 }
 
-void answer_admin(struct sr_core *core, uint64_t id, enum sr_error error, const char *format, ...)
+void core_answer_admin(struct sr_core *core, uint64_t id, enum sr_error error, const char *format, ...)
 {
-    struct sr_action *action = act(core, SR_ACT_ADMIN);
+    struct sr_action *action = core_act(core, SR_ACT_ADMIN);
     va_list args;
     action->admin.id = id;
     action->admin.error = error;

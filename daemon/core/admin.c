@@ -24,23 +24,24 @@ static void remember(struct sr_core *core, uint64_t id, enum sr_admin_command co
 static void set_pause(struct sr_core *core, uint64_t id, enum sr_admin_command command)
 {
     bool pause = command == SR_ADMIN_PAUSE;
-    if (core->rec.paused == pause && settled(core)) {
-        answer_admin(core, id, SR_OK, pause ? "%s is paused already" : "%s is not paused", core->name);
+    if (core->rec.paused == pause && core_settled(core)) {
+        core_answer_admin(core, id, SR_OK, pause ? "%s is paused already" : "%s is not paused", core->name);
         return;
     }
-    end_session(core, pause ? SR_CAUSE_PAUSED : SR_CAUSE_CONNECTING);
+    core_end_session(core, pause ? SR_CAUSE_PAUSED : SR_CAUSE_CONNECTING);
     core->rec.paused = pause;
     core->rec.pause_counter++;
-    commit_record(core);
-    if (pause && serving(core))
-        go_alone(core, SR_CAUSE_PAUSED); /* the same commit */
+    core_commit_record(core);
+    if (pause && core_serving(core))
+        core_go_alone(core, SR_CAUSE_PAUSED); /* the same commit */
     if (pause)
-        set_cause(core, SR_CAUSE_PAUSED, "paused by an administrator");
+        core_set_cause(core, SR_CAUSE_PAUSED, "paused by an administrator");
     else
-        set_cause(core, core->link_up ? SR_CAUSE_CONNECTING : SR_CAUSE_PEER_UNREACHABLE, "resumed by an administrator");
+        core_set_cause(core, core->link_up ? SR_CAUSE_CONNECTING : SR_CAUSE_PEER_UNREACHABLE,
+                       "resumed by an administrator");
     core->retry_at_us = 0;
     core->retry_ms = 0;
-    say(core, SR_LOG_NOTICE, "%s by an administrator", pause ? "paused" : "resumed");
+    core_say(core, SR_LOG_NOTICE, "%s by an administrator", pause ? "paused" : "resumed");
     remember(core, id, command, true);
 }
 
@@ -48,15 +49,15 @@ static void set_pause(struct sr_core *core, uint64_t id, enum sr_admin_command c
 static void replace_now(struct sr_core *core, struct admin *admin)
 {
     if (core->rec.failed) {
-        end_session(core, SR_CAUSE_CONNECTING);
+        core_end_session(core, SR_CAUSE_CONNECTING);
         sr_lineage_replace(&core->rec);
         for (uint32_t i = 0; i < core->n_volumes; i++)
-            drop_bad(core, &core->volumes[i], 0, UINT64_MAX);
-        commit_clear_maps(core);
-        commit_record(core);
+            core_drop_bad(core, &core->volumes[i], 0, UINT64_MAX);
+        core_commit_clear_maps(core);
+        core_commit_record(core);
         core->retry_at_us = 0;
-        set_cause(core, SR_CAUSE_NEVER_SYNCED, "replaced by an administrator: to be copied in full");
-        say(core, SR_LOG_NOTICE, "the copy here was replaced by an administrator and holds nothing");
+        core_set_cause(core, SR_CAUSE_NEVER_SYNCED, "replaced by an administrator: to be copied in full");
+        core_say(core, SR_LOG_NOTICE, "the copy here was replaced by an administrator and holds nothing");
     }
     admin->waits_for_disk = false;
     admin->commit = core->rec_commit;
@@ -66,20 +67,22 @@ static void replace(struct sr_core *core, uint64_t id, bool force)
 {
     bool alone = core->rec.base_kind != SR_BASE_NONE;
     if (!core->rec.failed) {
-        answer_admin(core, id, SR_E_REFUSED, "the copy of %s here has not failed; nothing is replaced", core->name);
+        core_answer_admin(core, id, SR_E_REFUSED, "the copy of %s here has not failed; nothing is replaced",
+                          core->name);
         return;
     }
     if (alone && !force) {
-        answer_admin(core, id, SR_E_NEEDS_FORCE,
-                     "the failed copy of %s here holds writes that the other site lacks: replacing it gives them up",
-                     core->name);
+        core_answer_admin(
+            core, id, SR_E_NEEDS_FORCE,
+            "the failed copy of %s here holds writes that the other site lacks: replacing it gives them up",
+            core->name);
         return;
     }
     remember(core, id, SR_ADMIN_REPLACE, false);
     TAILQ_LAST(&core->admins, admin_list)->waits_for_disk = true;
 }
 
-void on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force)
+void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force)
 {
     switch (command) {
     case SR_ADMIN_PAUSE:
@@ -94,7 +97,7 @@ void on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, 
         remember(core, id, command, false);
         break;
     default:
-        answer_admin(core, id, SR_E_UNSUPPORTED, "not in this version");
+        core_answer_admin(core, id, SR_E_UNSUPPORTED, "not in this version");
         break;
     }
 }
@@ -105,10 +108,10 @@ static bool stopped(struct sr_core *core)
     if (core->n_requests)
         return false;
     if (core->save_at_us == 0 && TAILQ_EMPTY(&core->intents.all) && !core->building && !core->flying) {
-        end_session(core, SR_CAUSE_SHUTDOWN);
+        core_end_session(core, SR_CAUSE_SHUTDOWN);
         return core->n_ios == 0;
     }
-    cool_all(core);
+    core_cool_all(core);
     core->save_at_us = core->save_at_us ? 1 : 0; /* now */
     return false;
 }
@@ -138,23 +141,23 @@ static const char *done_text(const struct sr_core *core, const struct admin *adm
     }
 }
 
-void admins_pump(struct sr_core *core)
+void core_admins_pump(struct sr_core *core)
 {
     struct admin *admin, *next;
     for (admin = TAILQ_FIRST(&core->admins); admin; admin = next) {
         next = TAILQ_NEXT(admin, link);
         bool late = core->now_us >= admin->deadline_us;
-        if (admin->waits_for_disk && core->n_ios == 0 && settled(core))
+        if (admin->waits_for_disk && core->n_ios == 0 && core_settled(core))
             replace_now(core, admin);
         if (!finished(core, admin) && !late)
             continue;
         if (admin->waits_for_disk || admin->commit > core->durable || (late && admin->command == SR_ADMIN_STOP))
-            answer_admin(core, admin->id, SR_E_TIMEOUT, "%s: not finished in time%s", core->name,
-                         admin->waits_for_disk ? ": the old copy still has I/O under way; nothing was replaced" :
-                                                 "; it goes on");
+            core_answer_admin(core, admin->id, SR_E_TIMEOUT, "%s: not finished in time%s", core->name,
+                              admin->waits_for_disk ? ": the old copy still has I/O under way; nothing was replaced"
+                                                    : "; it goes on");
         else
-            answer_admin(core, admin->id, SR_OK, "%s: %s%s", core->name, done_text(core, admin),
-                         late ? "; the other site has not confirmed it yet" : "");
+            core_answer_admin(core, admin->id, SR_OK, "%s: %s%s", core->name, done_text(core, admin),
+                              late ? "; the other site has not confirmed it yet" : "");
         TAILQ_REMOVE(&core->admins, admin, link);
         free(admin);
     }

@@ -7,7 +7,7 @@
 
 #include "core/internal.h"
 
-void set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ...)
+void core_set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ...)
 {
     va_list args;
     core->cause = cause;
@@ -16,7 +16,7 @@ void set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ..
     va_end(args);
 }
 
-void back_off(struct sr_core *core)
+void core_back_off(struct sr_core *core)
 {
     core->retry_ms = core->retry_ms ? core->retry_ms * 2 : core->tune.retry_min_ms;
     if (core->retry_ms > core->tune.retry_max_ms)
@@ -28,19 +28,19 @@ static void explain_alone(struct sr_core *core, enum sr_cause cause)
 {
     switch (cause) {
     case SR_CAUSE_PEER_UNREACHABLE:
-        set_cause(core, cause, "%s has not been reachable for longer than the stall budget", core->peer_name);
+        core_set_cause(core, cause, "%s has not been reachable for longer than the stall budget", core->peer_name);
         break;
     case SR_CAUSE_PEER_STALLED:
-        set_cause(core, cause, "%s did not confirm a write within the stall budget", core->peer_name);
+        core_set_cause(core, cause, "%s did not confirm a write within the stall budget", core->peer_name);
         break;
     case SR_CAUSE_ALTERNATE_NO_SPACE:
-        set_cause(core, cause, "the pool at %s is full: free space there", core->peer_name);
+        core_set_cause(core, cause, "the pool at %s is full: free space there", core->peer_name);
         break;
     case SR_CAUSE_ALTERNATE_IO_ERROR:
-        set_cause(core, cause, "the copy at %s has failed: replace it there", core->peer_name);
+        core_set_cause(core, cause, "the copy at %s has failed: replace it there", core->peer_name);
         break;
     case SR_CAUSE_PAUSED:
-        set_cause(core, cause, "paused by an administrator");
+        core_set_cause(core, cause, "paused by an administrator");
         break;
     default:
         core->cause = cause;
@@ -48,56 +48,57 @@ static void explain_alone(struct sr_core *core, enum sr_cause cause)
     }
 }
 
-void go_alone(struct sr_core *core, enum sr_cause cause)
+void core_go_alone(struct sr_core *core, enum sr_cause cause)
 {
     bool was_alone = core->mode == MODE_ALONE;
-    SR_ASSERT(serving(core));
+    SR_ASSERT(core_serving(core));
     if (!SR_BUG(ALONE_KEEPS_SESSION))
-        end_session(core, cause);
+        core_end_session(core, cause);
     if (!was_alone)
-        requests_mark_unfinished(core);
+        core_requests_mark_unfinished(core);
     if (sr_lineage_must_go_alone(&core->rec)) {
         SR_ASSERT(!core->random_used);
         core->random_used = true;
         sr_lineage_go_alone(&core->rec, &core->random);
-        core->alone_commit = commit_record(core);
+        core->alone_commit = core_commit_record(core);
     }
     core->mode = MODE_ALONE;
     if (cause == SR_CAUSE_PAUSED)
         core->retry_at_us = 0;
     else
-        back_off(core);
-    requests_forgive_peer(core);
+        core_back_off(core);
+    core_requests_forgive_peer(core);
     explain_alone(core, cause);
     if (!was_alone)
-        say(core, SR_LOG_WARNING, "going on alone (%s): %s", sr_cause_name(cause), core->detail);
-    make_all_ready(core);
+        core_say(core, SR_LOG_WARNING, "going on alone (%s): %s", sr_cause_name(cause), core->detail);
+    core_make_all_ready(core);
 }
 
-void stop_serving(struct sr_core *core)
+void core_stop_serving(struct sr_core *core)
 {
-    if (!serving(core))
+    if (!core_serving(core))
         return;
     if (core->mode != MODE_ALONE)
-        requests_mark_unfinished(core);
+        core_requests_mark_unfinished(core);
     core->mode = MODE_STANDBY;
     core->refuse_pending = true;
 }
 
-void replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error)
+void core_replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error)
 {
     (void)volume;
     if (core->rec.failed)
         return;
     bool active = core->rec.role == SR_ROLE_ACTIVE;
-    end_session(core, SR_CAUSE_NONE); /* the peer hears of it by the next greeting, when it is durable */
-    stop_serving(core);
+    core_end_session(core, SR_CAUSE_NONE); /* the peer hears of it by the next greeting, when it is durable */
+    core_stop_serving(core);
     if (!SR_BUG(FAILED_COPY_CONSISTENT)) {
         core->rec.failed = true;
         core->rec.consistent = false;
     }
-    commit_record(core);
-    set_cause(core, active ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR,
-              "the copy at this site has failed (%s: %s): repair the disk, then replace it", what, sr_error_text(error));
-    say(core, SR_LOG_ERROR, "%s", core->detail);
+    core_commit_record(core);
+    core_set_cause(core, active ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR,
+                   "the copy at this site has failed (%s: %s): repair the disk, then replace it", what,
+                   sr_error_text(error));
+    core_say(core, SR_LOG_ERROR, "%s", core->detail);
 }

@@ -12,8 +12,8 @@
 static void cool(struct sr_core *core, struct sr_intent *intent)
 {
     struct volume *volume = &core->volumes[intent->volume];
-    commit_region(core, volume, intent->region);
-    sr_intents_cool(&core->intents, intent, next_commit(core));
+    core_commit_region(core, volume, intent->region);
+    sr_intents_cool(&core->intents, intent, core_next_commit(core));
 }
 
 /* On disk the region is (or will be, in commit order) an intent: its exact map is written when it cools. */
@@ -23,20 +23,20 @@ static bool keeps_intent(const struct sr_core *core, const struct volume *volume
     return intent && intent->state != SR_INTENT_COOLING;
 }
 
-void save_region(struct sr_core *core, struct volume *volume, uint32_t region)
+void core_save_region(struct sr_core *core, struct volume *volume, uint32_t region)
 {
     if (!keeps_intent(core, volume, region))
-        commit_region(core, volume, region);
+        core_commit_region(core, volume, region);
 }
 
-void cool_all(struct sr_core *core)
+void core_cool_all(struct sr_core *core)
 {
     struct sr_intent *intent;
     while ((intent = sr_intents_coldest(&core->intents)))
         cool(core, intent);
 }
 
-void intents_commits_done(struct sr_core *core)
+void core_intents_commits_done(struct sr_core *core)
 {
     struct sr_intent *intent, *next;
     for (intent = TAILQ_FIRST(&core->intents.all); intent; intent = next) {
@@ -60,12 +60,12 @@ static uint32_t last_region(const struct request *request)
     return (uint32_t)((request->offset + request->length - 1) / SR_REGION_BYTES);
 }
 
-bool intents_take(struct sr_core *core, struct request *request)
+bool core_intents_take(struct sr_core *core, struct request *request)
 {
     uint32_t volume = request->volume->index, first = first_region(request), last = last_region(request);
     SR_ASSERT(!request->has_intents);
     if (core->intents.n + sr_intents_missing(&core->intents, volume, first, last) > INTENTS_MAX) {
-        cool_all(core); /* the room comes with that commit */
+        core_cool_all(core); /* the room comes with that commit */
         return false;
     }
     request->wait_commit = 0;
@@ -74,8 +74,8 @@ bool intents_take(struct sr_core *core, struct request *request)
         if (intent->state == SR_INTENT_DURABLE)
             continue;
         if (intent->commit == 0) {
-            commit_op(core, SR_META_INTENT, volume)->region = region;
-            intent->commit = next_commit(core);
+            core_commit_op(core, SR_META_INTENT, volume)->region = region;
+            intent->commit = core_next_commit(core);
         }
         if (intent->commit > request->wait_commit)
             request->wait_commit = intent->commit;
@@ -84,7 +84,7 @@ bool intents_take(struct sr_core *core, struct request *request)
     return true;
 }
 
-void intents_give(struct sr_core *core, struct request *request)
+void core_intents_give(struct sr_core *core, struct request *request)
 {
     if (!request->has_intents)
         return;
@@ -126,8 +126,8 @@ static void save_from(struct sr_core *core, struct volume *volume)
     uint32_t end = new >= map->n_blocks ? map->n_regions : (uint32_t)(new / SR_REGION_BLOCKS);
     for (uint32_t region = sr_dirtymap_next_region(map, (uint32_t)(old / SR_REGION_BLOCKS)); region < end;
          region = sr_dirtymap_next_region(map, region + 1))
-        save_region(core, volume, region);
-    commit_op(core, SR_META_FROM, volume->index)->block = new;
+        core_save_region(core, volume, region);
+    core_commit_op(core, SR_META_FROM, volume->index)->block = new;
 }
 
 static bool save_stale(struct sr_core *core)
@@ -138,7 +138,7 @@ static bool save_stale(struct sr_core *core)
         uint32_t region, saved = 0;
         save_from(core, volume);
         for (; saved < SAVES_PER_COMMIT && sr_dirtymap_take_stale(&volume->map, &region); saved++)
-            save_region(core, volume, region);
+            core_save_region(core, volume, region);
         more |= volume->map.stale != NULL;
     }
     return more;
@@ -152,7 +152,7 @@ static bool any_stale(const struct sr_core *core)
     return false;
 }
 
-void background_pump(struct sr_core *core)
+void core_background_pump(struct sr_core *core)
 {
     if (core->cool_at_us && core->now_us >= core->cool_at_us) {
         core->cool_at_us = cool_idle(core) ? core->now_us + COOL_CHECK_US : 0;
@@ -160,5 +160,6 @@ void background_pump(struct sr_core *core)
             core->save_at_us = core->now_us + SAVE_EVERY_US;
     }
     if (core->save_at_us && core->now_us >= core->save_at_us)
-        core->save_at_us = save_stale(core) || (core->mode == MODE_RESYNCING && !core->stopping) ? core->now_us + SAVE_EVERY_US : 0;
+        core->save_at_us =
+            save_stale(core) || (core->mode == MODE_RESYNCING && !core->stopping) ? core->now_us + SAVE_EVERY_US : 0;
 }

@@ -18,19 +18,19 @@ static struct sr_commit *building(struct sr_core *core)
     return core->building;
 }
 
-uint64_t next_commit(struct sr_core *core)
+uint64_t core_next_commit(struct sr_core *core)
 {
     return building(core)->commit;
 }
 
-uint64_t commit_record(struct sr_core *core)
+uint64_t core_commit_record(struct sr_core *core)
 {
     building(core)->has_record = true; /* its contents are taken when the commit is emitted */
     core->rec_commit = building(core)->commit;
     return core->rec_commit;
 }
 
-struct sr_meta_op *commit_op(struct sr_core *core, enum sr_meta_op_type type, uint32_t volume)
+struct sr_meta_op *core_commit_op(struct sr_core *core, enum sr_meta_op_type type, uint32_t volume)
 {
     struct sr_commit *commit = building(core);
     if (commit->n_ops == commit->cap_ops) {
@@ -45,12 +45,12 @@ struct sr_meta_op *commit_op(struct sr_core *core, enum sr_meta_op_type type, ui
     return op;
 }
 
-void commit_region(struct sr_core *core, struct volume *volume, uint32_t region)
+void core_commit_region(struct sr_core *core, struct volume *volume, uint32_t region)
 {
     uint8_t bits[SR_REGION_MAP_BYTES];
     bool covered = (uint64_t)region * SR_REGION_BLOCKS >= volume->map.disk_from;
     if (covered || sr_dirtymap_region_bits(&volume->map, region, bits) == 0) {
-        commit_op(core, SR_META_CLEAN, volume->index)->region = region;
+        core_commit_op(core, SR_META_CLEAN, volume->index)->region = region;
         return;
     }
     struct sr_commit *commit = building(core);
@@ -62,15 +62,15 @@ void commit_region(struct sr_core *core, struct volume *volume, uint32_t region)
         commit->cap_maps = cap;
     }
     memcpy(commit->maps[commit->n_maps], bits, sizeof bits);
-    struct sr_meta_op *op = commit_op(core, SR_META_REGION, volume->index);
+    struct sr_meta_op *op = core_commit_op(core, SR_META_REGION, volume->index);
     op->region = region;
     op->map = commit->n_maps++;
 }
 
-void commit_clear_maps(struct sr_core *core)
+void core_commit_clear_maps(struct sr_core *core)
 {
     for (uint32_t i = 0; i < core->n_volumes; i++) {
-        commit_op(core, SR_META_CLEAR, i);
+        core_commit_op(core, SR_META_CLEAR, i);
         sr_dirtymap_clear_all(&core->volumes[i].map);
     }
     struct sr_intent *intent, *next;
@@ -79,11 +79,11 @@ void commit_clear_maps(struct sr_core *core)
         if (intent->refs == 0)
             sr_intents_remove(&core->intents, intent);
         else
-            commit_op(core, SR_META_INTENT, intent->volume)->region = intent->region;
+            core_commit_op(core, SR_META_INTENT, intent->volume)->region = intent->region;
     }
 }
 
-void commit_flush(struct sr_core *core)
+void core_commit_flush(struct sr_core *core)
 {
     if (!core->building || core->flying || core->halted)
         return;
@@ -92,15 +92,15 @@ void commit_flush(struct sr_core *core)
     if (core->flying->has_record)
         core->flying->record = core->rec;
     core->count.meta_commits++;
-    act(core, SR_ACT_COMMIT)->commit = core->flying;
+    core_act(core, SR_ACT_COMMIT)->commit = core->flying;
 }
 
-bool settled(const struct sr_core *core)
+bool core_settled(const struct sr_core *core)
 {
     return core->durable >= core->rec_commit;
 }
 
-void free_commit(struct sr_commit *commit)
+void core_free_commit(struct sr_commit *commit)
 {
     if (!commit)
         return;
@@ -109,16 +109,16 @@ void free_commit(struct sr_commit *commit)
     free(commit);
 }
 
-void on_meta_done(struct sr_core *core, uint64_t number, enum sr_error error)
+void core_on_meta_done(struct sr_core *core, uint64_t number, enum sr_error error)
 {
     SR_ASSERT(core->flying && core->flying->commit == number);
-    free_commit(core->flying);
+    core_free_commit(core->flying);
     core->flying = NULL;
     if (error != SR_OK) {
-        halt(core, "the metadata could not be written; nothing more is acknowledged");
+        core_halt(core, "the metadata could not be written; nothing more is acknowledged");
         return;
     }
     core->durable = number;
-    intents_commits_done(core);
-    requests_commits_done(core);
+    core_intents_commits_done(core);
+    core_requests_commits_done(core);
 }

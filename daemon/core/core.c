@@ -27,7 +27,8 @@ static bool init_volumes(struct sr_core *core, const struct sr_core_config *conf
         volume->size_bytes = config->volumes[i].size_bytes;
         volume->n_blocks = volume->size_bytes / SR_BLOCK_BYTES;
         sr_rangelock_init(&volume->locks);
-        if (!sr_dirtymap_init(&volume->map, volume->n_blocks) || !sr_dirtymap_init(&core->peer_maps[i], volume->n_blocks))
+        if (!sr_dirtymap_init(&volume->map, volume->n_blocks) ||
+            !sr_dirtymap_init(&core->peer_maps[i], volume->n_blocks))
             return false;
     }
     return true;
@@ -101,8 +102,8 @@ void sr_core_free(struct sr_core *core)
     sr_intents_free(&core->intents);
     sr_slots_free(&core->ios);
     sr_slots_free(&core->messages);
-    free_commit(core->building);
-    free_commit(core->flying);
+    core_free_commit(core->building);
+    core_free_commit(core->flying);
     free(core->volumes);
     free(core->peer_maps);
     free(core->name);
@@ -121,7 +122,8 @@ void sr_core_load_intent(struct sr_core *core, uint32_t volume, uint32_t region)
     sr_intents_give(&core->intents, intent, 0);
 }
 
-void sr_core_load_region(struct sr_core *core, uint32_t volume, uint32_t region, const uint8_t map[SR_REGION_MAP_BYTES])
+void sr_core_load_region(struct sr_core *core, uint32_t volume, uint32_t region,
+                         const uint8_t map[SR_REGION_MAP_BYTES])
 {
     SR_ASSERT(volume < core->n_volumes && region < core->volumes[volume].map.n_regions);
     sr_dirtymap_set_region(&core->volumes[volume].map, region, map);
@@ -137,7 +139,7 @@ void sr_core_load_from(struct sr_core *core, uint32_t volume, uint64_t block)
 void sr_core_load_bad(struct sr_core *core, uint32_t volume, uint64_t block)
 {
     SR_ASSERT(volume < core->n_volumes);
-    add_bad(&core->volumes[volume], block);
+    core_add_bad(&core->volumes[volume], block);
 }
 
 /* ---- the step -------------------------------------------------------------------------------------------------- */
@@ -155,14 +157,14 @@ static void begin_step(struct sr_core *core, const struct sr_event *event, struc
 
 static void tell_hosts(struct sr_core *core)
 {
-    if (core->refuse_pending && settled(core)) {
+    if (core->refuse_pending && core_settled(core)) {
         core->refuse_pending = false;
-        requests_refuse_all(core);
+        core_requests_refuse_all(core);
     }
-    if (serving(core) == core->serve_told || core->refuse_pending || !settled(core))
+    if (core_serving(core) == core->serve_told || core->refuse_pending || !core_settled(core))
         return;
-    core->serve_told = serving(core);
-    act(core, SR_ACT_SERVE)->serve = core->serve_told;
+    core->serve_told = core_serving(core);
+    core_act(core, SR_ACT_SERVE)->serve = core->serve_told;
 }
 
 static uint64_t stall_deadline(const struct sr_core *core, const struct request *oldest)
@@ -174,7 +176,7 @@ static uint64_t stall_deadline(const struct sr_core *core, const struct request 
 static void check_stall(struct sr_core *core)
 {
     const struct request *oldest = TAILQ_FIRST(&core->peer_wait);
-    if (!oldest || !serving(core) || core->mode == MODE_ALONE)
+    if (!oldest || !core_serving(core) || core->mode == MODE_ALONE)
         return;
     if (core->now_us < stall_deadline(core, oldest))
         return;
@@ -182,7 +184,7 @@ static void check_stall(struct sr_core *core)
         oldest = TAILQ_NEXT(oldest, peer_wait);
     if (!oldest)
         return;
-    go_alone(core, core->link_up ? SR_CAUSE_PEER_STALLED : SR_CAUSE_PEER_UNREACHABLE);
+    core_go_alone(core, core->link_up ? SR_CAUSE_PEER_STALLED : SR_CAUSE_PEER_UNREACHABLE);
 }
 
 static void sooner(uint64_t *timer, uint64_t at)
@@ -195,23 +197,24 @@ static void set_timer(struct sr_core *core)
 {
     uint64_t timer = 0;
     const struct request *oldest = TAILQ_FIRST(&core->peer_wait);
-    while (oldest && stall_deadline(core, oldest) <= core->now_us) /* overdue ones wait for the disk here, not for the peer */
+    while (oldest &&
+           stall_deadline(core, oldest) <= core->now_us) /* overdue ones wait for the disk here, not for the peer */
         oldest = TAILQ_NEXT(oldest, peer_wait);
-    if (oldest && serving(core) && core->mode != MODE_ALONE)
+    if (oldest && core_serving(core) && core->mode != MODE_ALONE)
         sooner(&timer, stall_deadline(core, oldest));
     if (core->link_up && core->stage == STAGE_NONE && core->retry_at_us > core->now_us)
         sooner(&timer, core->retry_at_us);
     sooner(&timer, core->cool_at_us);
     sooner(&timer, core->save_at_us);
     sooner(&timer, core->memory_at_us);
-    sooner(&timer, resync_next_us(core));
+    sooner(&timer, core_resync_next_us(core));
     const struct admin *admin;
-    TAILQ_FOREACH(admin, &core->admins, link)
+    TAILQ_FOREACH (admin, &core->admins, link)
         sooner(&timer, admin->deadline_us);
     if (timer == core->timer_us)
         return;
     core->timer_us = timer;
-    act(core, SR_ACT_TIMER)->timer_us = timer;
+    core_act(core, SR_ACT_TIMER)->timer_us = timer;
 }
 
 static void watch_sync(struct sr_core *core)
@@ -230,19 +233,19 @@ static void pump(struct sr_core *core)
 {
     check_stall(core);
     tell_hosts(core);
-    session_pump(core);
+    core_session_pump(core);
     if (core->memory_at_us && core->now_us >= core->memory_at_us) {
         core->memory_at_us = 0;
-        resync_retry_memory(core);
-        follow_retry_memory(core);
-        make_all_ready(core);
+        core_resync_retry_memory(core);
+        core_follow_retry_memory(core);
+        core_make_all_ready(core);
     }
-    run_ready(core);
-    resync_pump(core);
-    run_ready(core);
-    background_pump(core);
-    admins_pump(core);
-    commit_flush(core);
+    core_run_ready(core);
+    core_resync_pump(core);
+    core_run_ready(core);
+    core_background_pump(core);
+    core_admins_pump(core);
+    core_commit_flush(core);
     tell_hosts(core);
 }
 
@@ -257,18 +260,18 @@ static void disk_done(struct sr_core *core, const struct sr_event *event)
         core->n_session_ios--;
     switch (kind) {
     case IO_REQUEST:
-        request_io_done(core, owner, event->disk.error);
+        core_request_io_done(core, owner, event->disk.error);
         break;
     case IO_COPY:
-        copy_io_done(core, owner, event->disk.error, event->disk.all_zero);
+        core_copy_io_done(core, owner, event->disk.error, event->disk.all_zero);
         break;
     case IO_FOLLOW:
-        follow_io_done(core, owner, event->disk.error);
+        core_follow_io_done(core, owner, event->disk.error);
         break;
     default:
         core->flushes_left--;
         if (event->disk.error != SR_OK)
-            replica_failed(core, core->volumes, "flush", event->disk.error);
+            core_replica_failed(core, core->volumes, "flush", event->disk.error);
         break;
     }
 }
@@ -281,25 +284,25 @@ static void handle(struct sr_core *core, const struct sr_event *event)
             core->timer_us = 0; /* it went off: set_timer arms the next one */
         break;
     case SR_EV_HOST:
-        on_host(core, &event->host);
+        core_on_host(core, &event->host);
         break;
     case SR_EV_DISK_DONE:
         disk_done(core, event);
         break;
     case SR_EV_META_DONE:
-        on_meta_done(core, event->meta.commit, event->meta.error);
+        core_on_meta_done(core, event->meta.commit, event->meta.error);
         break;
     case SR_EV_PEER_MSG:
-        on_msg(core, event->msg);
+        core_on_msg(core, event->msg);
         break;
     case SR_EV_LINK_UP:
-        on_link(core, true);
+        core_on_link(core, true);
         break;
     case SR_EV_LINK_DOWN:
-        on_link(core, false);
+        core_on_link(core, false);
         break;
     case SR_EV_ADMIN:
-        on_admin(core, event->admin.id, event->admin.command, event->admin.force);
+        core_on_admin(core, event->admin.id, event->admin.command, event->admin.force);
         break;
     case SR_EV_TUNE:
         core->tune = event->tuning;
@@ -330,14 +333,15 @@ void sr_core_start(struct sr_core *core, const struct sr_event *now, struct sr_a
     if (sr_lineage_serves_at_start(&core->rec))
         core->mode = MODE_ALONE;
     if (core->rec.failed)
-        set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR, "the copy at this site has failed: repair the disk, then replace it");
+        core_set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR,
+                       "the copy at this site has failed: repair the disk, then replace it");
     else if (core->rec.role == SR_ROLE_ACTIVE && core->mode != MODE_ALONE)
-        set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "serves hosts once %s was heard: it may have become active meanwhile",
-                  core->peer_name);
+        core_set_cause(core, SR_CAUSE_PEER_UNREACHABLE,
+                       "serves hosts once %s was heard: it may have become active meanwhile", core->peer_name);
     else
-        set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "not connected to %s since the start", core->peer_name);
+        core_set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "not connected to %s since the start", core->peer_name);
     struct sr_intent *intent;
-    TAILQ_FOREACH(intent, &core->intents.all, all)
+    TAILQ_FOREACH (intent, &core->intents.all, all)
         intent->idle_since_us = core->now_us;
     if (core->intents.n)
         core->cool_at_us = core->now_us + 1000000;
@@ -346,12 +350,13 @@ void sr_core_start(struct sr_core *core, const struct sr_event *now, struct sr_a
     set_timer(core);
 }
 
-/* ---- invariants -------------------------------------------------------------------------------------------------- */
+/* ---- invariants --------------------------------------------------------------------------------------------------
+ */
 
 static void check_locks(const struct sr_core *core)
 {
     const struct request *request;
-    TAILQ_FOREACH(request, &core->requests, all) {
+    TAILQ_FOREACH (request, &core->requests, all) {
         if (request->host.op == SR_HOST_READ || !request->io || request->state != PIECE_RUNNING)
             continue;
         SR_ASSERT(sr_lock_granted(&request->lock) && !request->lock.shared); /* C4 */
@@ -371,10 +376,10 @@ void sr_core_check(const struct sr_core *core)
                   core->mode == MODE_FOLLOWING;
     bool open = core->stage == STAGE_OPEN || core->stage == STAGE_OPENING;
     SR_ASSERT(paired == open || SR_BUG(ALONE_KEEPS_SESSION)); /* C1 */
-    if (serving(core) && !core->halted)
+    if (core_serving(core) && !core->halted)
         SR_ASSERT(core->rec.role == SR_ROLE_ACTIVE && core->rec.consistent); /* C2 */
     if (core->mode == MODE_MIRRORING)
-        SR_ASSERT(core->rec.base_kind == SR_BASE_NONE && dirty_blocks(core) == 0); /* C3 */
+        SR_ASSERT(core->rec.base_kind == SR_BASE_NONE && core_dirty_blocks(core) == 0);                /* C3 */
     SR_ASSERT(!core->building || !core->flying || core->building->commit == core->flying->commit + 1); /* C5 */
     check_locks(core);
     const char *why;

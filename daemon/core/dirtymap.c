@@ -207,7 +207,7 @@ void sr_dirtymap_clear(struct sr_dirtymap *map, uint64_t first, uint64_t n_block
         uint32_t bit = (uint32_t)(first % SR_REGION_BLOCKS);
         if (!entry || !(entry->map[bit / 8] >> (bit % 8) & 1))
             continue;
-        entry->map[bit / 8] &= (uint8_t)~(1u << (bit % 8));
+        entry->map[bit / 8] &= (uint8_t) ~(1u << (bit % 8));
         entry->n_dirty--;
         map->n_listed--;
         sr_dirtymap_mark_stale(map, entry->region);

@@ -1,7 +1,8 @@
 /* follow.c - the leader's operations at the follower: writes, copies, comparisons, reads for the leader.
  *
  * Each is answered once, when its effect is durable.  The leader holds the range lock for as long as an operation is
- * out, so those under way never overlap, and the session rule (S1 in session.c) keeps those of an earlier session out.
+ * out, so those under way never overlap, and the session rule (S1 in session.c) keeps those of an earlier session
+ * out.
  */
 #include <stdlib.h>
 
@@ -34,7 +35,7 @@ static enum sr_peer_msg_type answer_type(enum sr_peer_msg_type type)
 static void answer(struct sr_core *core, struct follow_op *op, enum sr_error error)
 {
     if (core->stage == STAGE_OPEN && op->session == core->session) {
-        struct sr_peer_msg *msg = new_msg(core, answer_type(op->type));
+        struct sr_peer_msg *msg = core_new_msg(core, answer_type(op->type));
         msg->id = op->id;
         msg->error = error;
         msg->volume = op->volume->index;
@@ -44,20 +45,21 @@ static void answer(struct sr_core *core, struct follow_op *op, enum sr_error err
             msg->payload_bytes = (uint32_t)op->length;
             op->buf = NULL;
         }
-        send_msg(core, msg);
+        core_send_msg(core, msg);
     }
     end_op(core, op);
 }
 
-static void submit(struct sr_core *core, struct follow_op *op, enum sr_disk_op disk_op, bool may_trim, uint32_t buf_offset)
+static void submit(struct sr_core *core, struct follow_op *op, enum sr_disk_op disk_op, bool may_trim,
+                   uint32_t buf_offset)
 {
-    op->io = start_io(core, IO_FOLLOW, op, op->volume,
-                      (struct sr_disk_io){.op = disk_op,
-                                          .may_trim = may_trim,
-                                          .offset_bytes = op->offset,
-                                          .length_bytes = op->length,
-                                          .buf = op->buf,
-                                          .buf_offset = buf_offset});
+    op->io = core_start_io(core, IO_FOLLOW, op, op->volume,
+                           (struct sr_disk_io){.op = disk_op,
+                                               .may_trim = may_trim,
+                                               .offset_bytes = op->offset,
+                                               .length_bytes = op->length,
+                                               .buf = op->buf,
+                                               .buf_offset = buf_offset});
 }
 
 /* What a peer sent is checked, never asserted. */
@@ -94,7 +96,7 @@ static void look(struct sr_core *core, struct follow_op *op)
         core->memory_at_us = core->now_us + MEMORY_RETRY_US;
 }
 
-void follow_retry_memory(struct sr_core *core)
+void core_follow_retry_memory(struct sr_core *core)
 {
     struct follow_op *op, *next;
     for (op = TAILQ_FIRST(&core->follow_ops); op; op = next) {
@@ -109,11 +111,11 @@ void follow_retry_memory(struct sr_core *core)
     }
 }
 
-void follow_msg(struct sr_core *core, struct sr_peer_msg *msg)
+void core_follow_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
     const char *fault = fault_of(core, msg);
     if (fault) {
-        fault_link(core, "a %s of %s %s", sr_peer_msg_name(msg->type), core->peer_name, fault);
+        core_fault_link(core, "a %s of %s %s", sr_peer_msg_name(msg->type), core->peer_name, fault);
         return;
     }
     struct follow_op *op = calloc(1, sizeof *op);
@@ -160,7 +162,7 @@ static void compare(struct sr_core *core, struct follow_op *op)
     submit(core, op, SR_DISK_FLUSH, false, 0);
 }
 
-void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error error)
+void core_follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error error)
 {
     op->io = 0;
     if (op->session == 0) { /* of an ended session: only its end mattered, and whether the copy failed */
@@ -168,7 +170,7 @@ void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error er
         struct volume *volume = op->volume;
         end_op(core, op);
         if (wrote && error != SR_OK && error != SR_E_NO_SPACE)
-            replica_failed(core, volume, "write", error);
+            core_replica_failed(core, volume, "write", error);
         return;
     }
     if (op->type == SR_MSG_FETCH) {
@@ -185,8 +187,8 @@ void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error er
         return;
     }
     if (error == SR_OK && !op->flushing) /* whole blocks that were unreadable are readable again */
-        drop_bad(core, op->volume, (op->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
-                 (op->offset + op->length) / SR_BLOCK_BYTES);
+        core_drop_bad(core, op->volume, (op->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
+                      (op->offset + op->length) / SR_BLOCK_BYTES);
     if (error == SR_OK || error == SR_E_NO_SPACE) {
         answer(core, op, error);
         return;
@@ -194,5 +196,5 @@ void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error er
     struct volume *volume = op->volume;
     bool flush = op->flushing;
     end_op(core, op); /* unanswered: the leader hears of the failed copy by the next greeting */
-    replica_failed(core, volume, flush ? "flush" : "write", error);
+    core_replica_failed(core, volume, flush ? "flush" : "write", error);
 }

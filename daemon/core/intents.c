@@ -106,7 +106,7 @@ void sr_intents_give(struct sr_intents *intents, struct sr_intent *intent, uint6
 struct sr_intent *sr_intents_coldest(struct sr_intents *intents)
 {
     struct sr_intent *intent;
-    TAILQ_FOREACH(intent, &intents->idle, idle)
+    TAILQ_FOREACH (intent, &intents->idle, idle)
         if (intent->state == SR_INTENT_DURABLE)
             return intent;
     return NULL;

@@ -73,24 +73,24 @@ enum stage {
     STAGE_WAIT
 };
 
-#define PIECE_MAX_BYTES ((uint64_t)64 * SR_REGION_BYTES)
-#define FIX_CHUNK_BYTES ((uint64_t)SR_MIB)
-#define INTENTS_MAX 8192u      /* regions with an intent at once, hot ones included */
-#define BAD_BLOCKS_MAX 4096u   /* unreadable blocks of one volume; past it the replica has failed */
-#define FOLLOW_OPS_MAX 8192u   /* operations a leader may have under way at the follower */
+#define PIECE_MAX_BYTES  ((uint64_t)64 * SR_REGION_BYTES)
+#define FIX_CHUNK_BYTES  ((uint64_t)SR_MIB)
+#define INTENTS_MAX      8192u /* regions with an intent at once, hot ones included */
+#define BAD_BLOCKS_MAX   4096u /* unreadable blocks of one volume; past it the replica has failed */
+#define FOLLOW_OPS_MAX   8192u /* operations a leader may have under way at the follower */
 #define SAVES_PER_COMMIT 1024u /* stale regions brought up to date by one background commit */
-#define COPIES_MAX 64u
-#define MEMORY_RETRY_US 5000u /* the buffer budget was used up: ask again then */
+#define COPIES_MAX       64u
+#define MEMORY_RETRY_US  5000u /* the buffer budget was used up: ask again then */
 
 /* Where a host request (its present piece) stands. */
 enum piece_state {
-    PIECE_QUEUED,   /* not begun: waits to be admitted */
-    PIECE_LOCKING,  /* waits for its range lock */
-    PIECE_SUSPECT,  /* READ: waits, without a lock, until its blocks are settled at the peer */
-    PIECE_INTENT,   /* waits for room for its intents, or for their commit */
-    PIECE_RUNNING,  /* disk and peer at work */
-    PIECE_FIX_READ, /* ENOSPC here: reading what this copy holds now */
-    PIECE_FIX_SENT, /* ... and the peer writes it */
+    PIECE_QUEUED,     /* not begun: waits to be admitted */
+    PIECE_LOCKING,    /* waits for its range lock */
+    PIECE_SUSPECT,    /* READ: waits, without a lock, until its blocks are settled at the peer */
+    PIECE_INTENT,     /* waits for room for its intents, or for their commit */
+    PIECE_RUNNING,    /* disk and peer at work */
+    PIECE_FIX_READ,   /* ENOSPC here: reading what this copy holds now */
+    PIECE_FIX_SENT,   /* ... and the peer writes it */
     PIECE_FETCH_LOCK, /* unreadable here: waits for the write lock */
     PIECE_FETCHING,   /* ... the peer reads for us */
     PIECE_BAD_COMMIT, /* ... the blocks are being committed as bad */
@@ -106,7 +106,7 @@ struct request {
     struct sr_host_request host;
     struct volume *volume;
     enum piece_state state;
-    uint64_t next_offset; /* where the piece after this one begins */
+    uint64_t next_offset;    /* where the piece after this one begins */
     uint64_t offset, length; /* of this piece */
     enum sr_error error;
     struct sr_lock lock;
@@ -152,10 +152,10 @@ struct copy {
     enum copy_state state;
     uint64_t first, n; /* blocks */
     struct sr_lock lock;
-    bool cancelled;       /* the session ended while the disk was at work */
+    bool cancelled; /* the session ended while the disk was at work */
     uint64_t io;
-    uint64_t message;     /* HASH that is out */
-    uint32_t n_out;       /* COPY segments not yet confirmed */
+    uint64_t message;                    /* HASH that is out */
+    uint32_t n_out;                      /* COPY segments not yet confirmed */
     uint8_t send[SR_RUN_MAX_BLOCKS / 8]; /* blocks to send: all, or those that differ */
     struct sr_buf *buf;
 };
@@ -216,8 +216,8 @@ struct sr_core {
     enum stage stage;
     bool halted, stopping;
     uint64_t alone_commit; /* the commit of the last going alone */
-    bool serve_told;     /* what the last SERVE said */
-    bool refuse_pending; /* requests to be closed once the record is durable */
+    bool serve_told;       /* what the last SERVE said */
+    bool refuse_pending;   /* requests to be closed once the record is durable */
 
     bool link_up;
     uint64_t session, session_seen; /* highest opened here / seen from the peer */
@@ -229,7 +229,7 @@ struct sr_core {
     struct sr_dirtymap *peer_maps; /* MAP frames so far; one a volume */
     bool peer_everything;
     uint64_t retry_at_us;
-    uint32_t retry_ms; /* 0: none failed of late */
+    uint32_t retry_ms;  /* 0: none failed of late */
     uint32_t held_left; /* re-sent writes not yet confirmed */
     bool map_sent;
     bool complete_sent, complete_pending; /* leader: the commit before COMPLETE is out */
@@ -273,104 +273,114 @@ struct sr_core {
 };
 
 /* ---- actions.c: everything that leaves the core ---------------------------------------------------------- */
-struct sr_action *act(struct sr_core *core, enum sr_action_type type);
-void say(struct sr_core *core, enum sr_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void fault_link(struct sr_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void halt(struct sr_core *core, const char *text);
-uint64_t start_io(struct sr_core *core, enum io_owner kind, void *owner, struct volume *volume, struct sr_disk_io io);
-void send_msg(struct sr_core *core, struct sr_peer_msg *msg);
-struct sr_peer_msg *new_msg(struct sr_core *core, enum sr_peer_msg_type type);
-void reply_request(struct sr_core *core, uint64_t id, enum sr_error error);
-void answer_admin(struct sr_core *core, uint64_t id, enum sr_error error, const char *format, ...)
+struct sr_action *core_act(struct sr_core *core, enum sr_action_type type);
+void core_say(struct sr_core *core, enum sr_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void core_fault_link(struct sr_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void core_halt(struct sr_core *core, const char *text);
+uint64_t core_start_io(struct sr_core *core, enum io_owner kind, void *owner, struct volume *volume,
+                       struct sr_disk_io io);
+void core_send_msg(struct sr_core *core, struct sr_peer_msg *msg);
+struct sr_peer_msg *core_new_msg(struct sr_core *core, enum sr_peer_msg_type type);
+void core_reply_request(struct sr_core *core, uint64_t id, enum sr_error error);
+void core_answer_admin(struct sr_core *core, uint64_t id, enum sr_error error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* ---- commits.c: what becomes durable ------------------------------------------------------------------- */
-uint64_t next_commit(struct sr_core *core);     /* the number of the commit being built */
-uint64_t commit_record(struct sr_core *core);   /* core->rec becomes durable with that commit */
-struct sr_meta_op *commit_op(struct sr_core *core, enum sr_meta_op_type type, uint32_t volume);
-void commit_region(struct sr_core *core, struct volume *volume, uint32_t region); /* exact bits, or CLEAN */
-void commit_clear_maps(struct sr_core *core); /* no blocks, no intents but those in use */
-void commit_flush(struct sr_core *core);        /* emit what was built, if none is out */
-bool settled(const struct sr_core *core);       /* the record is durable */
-void on_meta_done(struct sr_core *core, uint64_t commit, enum sr_error error);
-void free_commit(struct sr_commit *commit);
+uint64_t core_next_commit(struct sr_core *core);   /* the number of the commit being built */
+uint64_t core_commit_record(struct sr_core *core); /* core->rec becomes durable with that commit */
+struct sr_meta_op *core_commit_op(struct sr_core *core, enum sr_meta_op_type type, uint32_t volume);
+void core_commit_region(struct sr_core *core, struct volume *volume, uint32_t region); /* exact bits, or CLEAN */
+void core_commit_clear_maps(struct sr_core *core); /* no blocks, no intents but those in use */
+void core_commit_flush(struct sr_core *core);      /* emit what was built, if none is out */
+bool core_settled(const struct sr_core *core);     /* the record is durable */
+void core_on_meta_done(struct sr_core *core, uint64_t commit, enum sr_error error);
+void core_free_commit(struct sr_commit *commit);
 
 /* ---- requests.c ---------------------------------------------------------------------------------------- */
-void on_host(struct sr_core *core, const struct sr_host_request *host);
-void make_ready(struct sr_core *core, struct request *request);
-void make_all_ready(struct sr_core *core);
-void run_ready(struct sr_core *core);
-void request_io_done(struct sr_core *core, struct request *request, enum sr_error error);
-void request_peer_done(struct sr_core *core, struct request *request, const struct sr_peer_msg *msg);
-void requests_session_ended(struct sr_core *core);
-void requests_session_open(struct sr_core *core); /* re-send what is held */
-void requests_forgive_peer(struct sr_core *core);
-void requests_mark_unfinished(struct sr_core *core);
-void requests_refuse_all(struct sr_core *core);
-void requests_commits_done(struct sr_core *core);
-void wait_for_peer(struct sr_core *core, struct request *request);
-void stop_waiting_for_peer(struct sr_core *core, struct request *request);
-void unlock(struct volume *volume, struct sr_lock *lock);
-void leave(struct sr_core *core, struct request *request, enum sr_error error);
-uint64_t first_block(uint64_t offset);
-uint64_t end_block(uint64_t offset, uint64_t length);
+void core_on_host(struct sr_core *core, const struct sr_host_request *host);
+void core_make_ready(struct sr_core *core, struct request *request);
+void core_make_all_ready(struct sr_core *core);
+void core_run_ready(struct sr_core *core);
+void core_request_io_done(struct sr_core *core, struct request *request, enum sr_error error);
+void core_request_peer_done(struct sr_core *core, struct request *request, const struct sr_peer_msg *msg);
+void core_requests_session_ended(struct sr_core *core);
+void core_requests_session_open(struct sr_core *core); /* re-send what is held */
+void core_requests_forgive_peer(struct sr_core *core);
+void core_requests_mark_unfinished(struct sr_core *core);
+void core_requests_refuse_all(struct sr_core *core);
+void core_requests_commits_done(struct sr_core *core);
+void core_wait_for_peer(struct sr_core *core, struct request *request);
+void core_stop_waiting_for_peer(struct sr_core *core, struct request *request);
+void core_unlock(struct volume *volume, struct sr_lock *lock);
+void core_leave(struct sr_core *core, struct request *request, enum sr_error error);
+uint64_t core_first_block(uint64_t offset);
+uint64_t core_end_block(uint64_t offset, uint64_t length);
 
 /* ---- repair.c: ENOSPC and read errors at the active ---------------------------------------------------- */
-void fix_begin(struct sr_core *core, struct request *request);
-void fix_step(struct sr_core *core, struct request *request);
-void fetch_begin(struct sr_core *core, struct request *request);
-void fetch_step(struct sr_core *core, struct request *request);
-void repair_drop(struct sr_core *core, struct request *request);
-bool is_bad(const struct volume *volume, uint64_t first, uint64_t end);
-bool add_bad(struct volume *volume, uint64_t block);
-void drop_bad(struct sr_core *core, struct volume *volume, uint64_t first, uint64_t end);
+void core_fix_begin(struct sr_core *core, struct request *request);
+void core_fix_step(struct sr_core *core, struct request *request);
+void core_fetch_begin(struct sr_core *core, struct request *request);
+void core_fetch_step(struct sr_core *core, struct request *request);
+void core_repair_drop(struct sr_core *core, struct request *request);
+bool core_is_bad(const struct volume *volume, uint64_t first, uint64_t end);
+bool core_add_bad(struct volume *volume, uint64_t block);
+void core_drop_bad(struct sr_core *core, struct volume *volume, uint64_t first, uint64_t end);
 
 /* ---- session.c ----------------------------------------------------------------------------------------- */
-void session_pump(struct sr_core *core);
-void end_session(struct sr_core *core, enum sr_cause cause); /* NONE: the peer knows already */
-void on_msg(struct sr_core *core, struct sr_peer_msg *msg);
-void on_link(struct sr_core *core, bool up);
-bool leads_open(const struct sr_core *core); /* writes go to the peer now */
-bool serving(const struct sr_core *core);
+void core_session_pump(struct sr_core *core);
+void core_end_session(struct sr_core *core, enum sr_cause cause); /* NONE: the peer knows already */
+void core_on_msg(struct sr_core *core, struct sr_peer_msg *msg);
+void core_on_link(struct sr_core *core, bool up);
+bool core_leads_open(const struct sr_core *core); /* writes go to the peer now */
+bool core_serving(const struct sr_core *core);
+
+/* ---- lead.c: the leader's stages of a session ----------------------------------------------------------- */
+void core_lead_map(struct sr_core *core, const struct sr_peer_msg *msg);
+void core_lead_started(struct sr_core *core);
+void core_lead_completed(struct sr_core *core);
+void core_lead_pump(struct sr_core *core);
+void core_free_peer_maps(struct sr_core *core); /* of session.c: what came of the follower's map */
 
 /* ---- alone.c: leaving the pair, standing down ----------------------------------------------------------- */
-void go_alone(struct sr_core *core, enum sr_cause cause);
-void stop_serving(struct sr_core *core);
-void replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error);
-void back_off(struct sr_core *core);
-void set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void core_go_alone(struct sr_core *core, enum sr_cause cause);
+void core_stop_serving(struct sr_core *core);
+void core_replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error);
+void core_back_off(struct sr_core *core);
+void core_set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- resync.c ------------------------------------------------------------------------------------------ */
-void resync_begin(struct sr_core *core);
-void resync_pump(struct sr_core *core);
-void resync_session_ended(struct sr_core *core);
-void copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error error, bool all_zero);
-void copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
-void copy_confirmed(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
-void copy_granted(struct sr_core *core, struct copy *copy);
-bool reads_must_wait(const struct sr_core *core); /* dirty blocks are suspect for hosts */
-uint64_t dirty_blocks(const struct sr_core *core);
-uint64_t resync_next_us(const struct sr_core *core);
-void resync_retry_memory(struct sr_core *core);
+void core_resync_begin(struct sr_core *core);
+void core_resync_pump(struct sr_core *core);
+void core_resync_session_ended(struct sr_core *core);
+void core_copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error error, bool all_zero);
+void core_copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
+void core_copy_confirmed(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
+void core_copy_granted(struct sr_core *core, struct copy *copy);
+bool core_reads_must_wait(const struct sr_core *core); /* dirty blocks are suspect for hosts */
+uint64_t core_dirty_blocks(const struct sr_core *core);
+uint64_t core_resync_next_us(const struct sr_core *core);
+void core_resync_retry_memory(struct sr_core *core);
 
 /* ---- status.c ------------------------------------------------------------------------------------------ */
 enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us);
 
 /* ---- follow.c ------------------------------------------------------------------------------------------ */
-void follow_msg(struct sr_core *core, struct sr_peer_msg *msg);
-void follow_retry_memory(struct sr_core *core);
-void follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error error);
+void core_follow_msg(struct sr_core *core, struct sr_peer_msg *msg);
+void core_follow_retry_memory(struct sr_core *core);
+void core_follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error error);
 
 /* ---- admin.c ------------------------------------------------------------------------------------------- */
-void on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force);
-void admins_pump(struct sr_core *core);
+void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force);
+void core_admins_pump(struct sr_core *core);
 
 /* ---- background.c: cooling and saving maps ------------------------------------------------------------ */
-void background_pump(struct sr_core *core);
-void cool_all(struct sr_core *core);
-void save_region(struct sr_core *core, struct volume *volume, uint32_t region);
-void intents_commits_done(struct sr_core *core);
-bool intents_take(struct sr_core *core, struct request *request); /* false: no room now */
-void intents_give(struct sr_core *core, struct request *request);
+void core_background_pump(struct sr_core *core);
+void core_cool_all(struct sr_core *core);
+void core_save_region(struct sr_core *core, struct volume *volume, uint32_t region);
+void core_intents_commits_done(struct sr_core *core);
+bool core_intents_take(struct sr_core *core, struct request *request); /* false: no room now */
+void core_intents_give(struct sr_core *core, struct request *request);
 
 #endif

@@ -54,8 +54,7 @@ static bool promoted(const struct sr_record *r)
 
 static bool discard_matches(const struct sr_record *me, const struct sr_record *peer)
 {
-    return me->discard && sr_uuid_equal(&me->discard_mine, &me->gen) &&
-           sr_uuid_equal(&me->discard_peer, &peer->gen);
+    return me->discard && sr_uuid_equal(&me->discard_mine, &me->gen) && sr_uuid_equal(&me->discard_peer, &peer->gen);
 }
 
 /* Which of a and b leads (NULL: nobody), and may it become active for that. */

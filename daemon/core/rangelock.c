@@ -33,7 +33,7 @@ bool sr_rangelock_acquire(struct sr_rangelock *table, struct sr_lock *lock, uint
     lock->owner = owner;
     lock->blockers = 0;
     const struct sr_lock *other;
-    TAILQ_FOREACH(other, &table->all, link)
+    TAILQ_FOREACH (other, &table->all, link)
         if (conflict(lock, other))
             lock->blockers++;
     TAILQ_INSERT_TAIL(&table->all, lock, link);

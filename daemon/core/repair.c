@@ -17,7 +17,7 @@
 
 #include "core/internal.h"
 
-void repair_drop(struct sr_core *core, struct request *request)
+void core_repair_drop(struct sr_core *core, struct request *request)
 {
     (void)core;
     sr_buf_unref(request->chunk);
@@ -27,11 +27,12 @@ void repair_drop(struct sr_core *core, struct request *request)
 /* The chunk at chunk_offset, whole blocks; false: none left, or no memory (then *wait). */
 static bool take_chunk(struct sr_core *core, struct request *request, bool *wait)
 {
-    uint64_t end = end_block(request->offset, request->length) * SR_BLOCK_BYTES;
+    uint64_t end = core_end_block(request->offset, request->length) * SR_BLOCK_BYTES;
     *wait = false;
     if (request->chunk_offset >= end)
         return false;
-    request->chunk_length = end - request->chunk_offset < FIX_CHUNK_BYTES ? end - request->chunk_offset : FIX_CHUNK_BYTES;
+    request->chunk_length =
+        end - request->chunk_offset < FIX_CHUNK_BYTES ? end - request->chunk_offset : FIX_CHUNK_BYTES;
     if (!request->chunk)
         request->chunk = sr_buf_alloc(core->budget, FIX_CHUNK_BYTES);
     *wait = !request->chunk;
@@ -43,16 +44,16 @@ static bool take_chunk(struct sr_core *core, struct request *request, bool *wait
 static uint64_t chunk_io(struct sr_core *core, struct request *request, enum sr_disk_op op)
 {
     request->local_done = false;
-    return start_io(core, IO_REQUEST, request, request->volume,
-                    (struct sr_disk_io){.op = op,
-                                        .offset_bytes = request->chunk_offset,
-                                        .length_bytes = request->chunk_length,
-                                        .buf = request->chunk});
+    return core_start_io(core, IO_REQUEST, request, request->volume,
+                         (struct sr_disk_io){.op = op,
+                                             .offset_bytes = request->chunk_offset,
+                                             .length_bytes = request->chunk_length,
+                                             .buf = request->chunk});
 }
 
 static struct sr_peer_msg *chunk_msg(struct sr_core *core, struct request *request, enum sr_peer_msg_type type)
 {
-    struct sr_peer_msg *msg = new_msg(core, type);
+    struct sr_peer_msg *msg = core_new_msg(core, type);
     request->message = sr_slots_take(&core->messages, MSG_REQUEST, request);
     request->peer_done = false;
     msg->id = request->message;
@@ -67,16 +68,16 @@ static struct sr_peer_msg *chunk_msg(struct sr_core *core, struct request *reque
 static void fix_rewind(struct request *request)
 {
     request->state = PIECE_FIX_READ;
-    request->chunk_offset = first_block(request->offset) * SR_BLOCK_BYTES;
+    request->chunk_offset = core_first_block(request->offset) * SR_BLOCK_BYTES;
     request->local_done = false;
     request->peer_done = false;
 }
 
-void fix_begin(struct sr_core *core, struct request *request)
+void core_fix_begin(struct sr_core *core, struct request *request)
 {
     fix_rewind(request);
-    wait_for_peer(core, request);
-    make_ready(core, request);
+    core_wait_for_peer(core, request);
+    core_make_ready(core, request);
 }
 
 static void fix_read(struct sr_core *core, struct request *request)
@@ -84,7 +85,7 @@ static void fix_read(struct sr_core *core, struct request *request)
     bool wait;
     if (request->local_done) {
         if (request->local_error != SR_OK) { /* what the peer should get cannot be read: the blocks stay tracked */
-            go_alone(core, SR_CAUSE_ACTIVE_IO_ERROR);
+            core_go_alone(core, SR_CAUSE_ACTIVE_IO_ERROR);
             return;
         }
         struct sr_peer_msg *msg = chunk_msg(core, request, SR_MSG_WRITE);
@@ -93,7 +94,7 @@ static void fix_read(struct sr_core *core, struct request *request)
         request->chunk = NULL;
         msg->payload_bytes = (uint32_t)request->chunk_length;
         request->state = PIECE_FIX_SENT;
-        send_msg(core, msg);
+        core_send_msg(core, msg);
         return;
     }
     if (request->io)
@@ -101,19 +102,19 @@ static void fix_read(struct sr_core *core, struct request *request)
     if (take_chunk(core, request, &wait))
         request->io = chunk_io(core, request, SR_DISK_READ);
     else if (!wait)
-        leave(core, request, SR_E_NO_SPACE);
+        core_leave(core, request, SR_E_NO_SPACE);
 }
 
-void fix_step(struct sr_core *core, struct request *request)
+void core_fix_step(struct sr_core *core, struct request *request)
 {
     if (request->io)
         return;
     if (core->mode == MODE_ALONE) { /* the blocks are tracked; only the record must be durable */
-        if (settled(core) && !sr_lineage_must_go_alone(&core->rec))
-            leave(core, request, SR_E_NO_SPACE);
+        if (core_settled(core) && !sr_lineage_must_go_alone(&core->rec))
+            core_leave(core, request, SR_E_NO_SPACE);
         return;
     }
-    if (!leads_open(core)) { /* from the first chunk again when a session opens */
+    if (!core_leads_open(core)) { /* from the first chunk again when a session opens */
         fix_rewind(request);
         return;
     }
@@ -131,16 +132,16 @@ void fix_step(struct sr_core *core, struct request *request)
 
 /* ---- unreadable here ---------------------------------------------------------------------------------------- */
 
-void fetch_begin(struct sr_core *core, struct request *request)
+void core_fetch_begin(struct sr_core *core, struct request *request)
 {
-    unlock(request->volume, &request->lock);
+    core_unlock(request->volume, &request->lock);
     request->state = PIECE_FETCH_LOCK;
-    request->chunk_offset = first_block(request->offset) * SR_BLOCK_BYTES;
+    request->chunk_offset = core_first_block(request->offset) * SR_BLOCK_BYTES;
     request->local_done = request->peer_done = false;
-    wait_for_peer(core, request);
-    if (sr_rangelock_acquire(&request->volume->locks, &request->lock, first_block(request->offset),
-                             end_block(request->offset, request->length), false, request))
-        make_ready(core, request);
+    core_wait_for_peer(core, request);
+    if (sr_rangelock_acquire(&request->volume->locks, &request->lock, core_first_block(request->offset),
+                             core_end_block(request->offset, request->length), false, request))
+        core_make_ready(core, request);
 }
 
 static void copy_out(struct request *request)
@@ -149,29 +150,29 @@ static void copy_out(struct request *request)
     uint64_t end = request->chunk_offset + request->chunk_length;
     if (end > request->offset + request->length)
         end = request->offset + request->length;
-    memcpy(request->host.buf->data + (first - request->offset), request->chunk->data + (first - request->chunk_offset),
-           end - first);
+    memcpy(request->host.buf->data + (first - request->offset),
+           request->chunk->data + (first - request->chunk_offset), end - first);
 }
 
 static void mark_chunk(struct sr_core *core, struct request *request, bool bad)
 {
     struct volume *volume = request->volume;
-    uint64_t first = first_block(request->chunk_offset);
-    uint64_t end = end_block(request->chunk_offset, request->chunk_length);
+    uint64_t first = core_first_block(request->chunk_offset);
+    uint64_t end = core_end_block(request->chunk_offset, request->chunk_length);
     if (!bad) {
-        drop_bad(core, volume, first, end);
+        core_drop_bad(core, volume, first, end);
         return;
     }
     for (uint64_t block = first; block < end; block++)
-        if (add_bad(volume, block))
-            commit_op(core, SR_META_BAD, volume->index)->block = block;
+        if (core_add_bad(volume, block))
+            core_commit_op(core, SR_META_BAD, volume->index)->block = block;
 }
 
 /* Waits for the commit being built, in the given state. */
 static void await_commit(struct sr_core *core, struct request *request, enum piece_state state)
 {
     request->state = state;
-    request->wait_commit = next_commit(core);
+    request->wait_commit = core_next_commit(core);
     if (!request->waits_for_commit) {
         request->waits_for_commit = true;
         TAILQ_INSERT_TAIL(&core->commit_wait, request, commit_wait);
@@ -183,21 +184,21 @@ static void next_chunk(struct sr_core *core, struct request *request)
     bool wait;
     if (!take_chunk(core, request, &wait)) {
         if (!wait)
-            leave(core, request, SR_OK);
+            core_leave(core, request, SR_OK);
         return;
     }
     struct sr_peer_msg *msg = chunk_msg(core, request, SR_MSG_FETCH);
     request->state = PIECE_FETCHING;
-    send_msg(core, msg);
+    core_send_msg(core, msg);
 }
 
-void fetch_step(struct sr_core *core, struct request *request)
+void core_fetch_step(struct sr_core *core, struct request *request)
 {
     if (request->io)
         return;
-    if (!leads_open(core)) { /* nobody to ask: the host gets what the disk said */
+    if (!core_leads_open(core)) { /* nobody to ask: the host gets what the disk said */
         if (request->state != PIECE_FETCH_LOCK || sr_lock_granted(&request->lock))
-            leave(core, request, SR_E_IO);
+            core_leave(core, request, SR_E_IO);
         return;
     }
     switch (request->state) {
@@ -209,7 +210,7 @@ void fetch_step(struct sr_core *core, struct request *request)
         if (!request->peer_done)
             break;
         if (request->local_error != SR_OK) {
-            leave(core, request, SR_E_IO); /* unreadable at both sites */
+            core_leave(core, request, SR_E_IO); /* unreadable at both sites */
             break;
         }
         copy_out(request);
@@ -231,8 +232,9 @@ void fetch_step(struct sr_core *core, struct request *request)
             break;
         }
         SR_ASSERT(request->local_error == SR_OK); /* anything else has failed the replica */
-        say(core, SR_LOG_WARNING, "%llu bytes at %llu could not be read here; read from %s and rewritten",
-            (unsigned long long)request->chunk_length, (unsigned long long)request->chunk_offset, core->peer_name);
+        core_say(core, SR_LOG_WARNING, "%llu bytes at %llu could not be read here; read from %s and rewritten",
+                 (unsigned long long)request->chunk_length, (unsigned long long)request->chunk_offset,
+                 core->peer_name);
         mark_chunk(core, request, false);
         await_commit(core, request, PIECE_GOOD_COMMIT);
         break;
@@ -262,13 +264,13 @@ static uint32_t bad_index(const struct volume *volume, uint64_t block)
     return low;
 }
 
-bool is_bad(const struct volume *volume, uint64_t first, uint64_t end)
+bool core_is_bad(const struct volume *volume, uint64_t first, uint64_t end)
 {
     uint32_t at = bad_index(volume, first);
     return at < volume->n_bad && volume->bad[at] < end;
 }
 
-bool add_bad(struct volume *volume, uint64_t block)
+bool core_add_bad(struct volume *volume, uint64_t block)
 {
     uint32_t at = bad_index(volume, block);
     if ((at < volume->n_bad && volume->bad[at] == block) || volume->n_bad == BAD_BLOCKS_MAX)
@@ -283,11 +285,11 @@ bool add_bad(struct volume *volume, uint64_t block)
     return true;
 }
 
-void drop_bad(struct sr_core *core, struct volume *volume, uint64_t first, uint64_t end)
+void core_drop_bad(struct sr_core *core, struct volume *volume, uint64_t first, uint64_t end)
 {
-    while (volume->n_bad && first < end && is_bad(volume, first, end)) {
+    while (volume->n_bad && first < end && core_is_bad(volume, first, end)) {
         uint32_t at = bad_index(volume, first);
-        commit_op(core, SR_META_GOOD, volume->index)->block = volume->bad[at];
+        core_commit_op(core, SR_META_GOOD, volume->index)->block = volume->bad[at];
         memmove(&volume->bad[at], &volume->bad[at + 1], (volume->n_bad - at - 1) * sizeof *volume->bad);
         volume->n_bad--;
     }

@@ -19,12 +19,12 @@
 
 #include "core/internal.h"
 
-uint64_t first_block(uint64_t offset)
+uint64_t core_first_block(uint64_t offset)
 {
     return offset / SR_BLOCK_BYTES;
 }
 
-uint64_t end_block(uint64_t offset, uint64_t length)
+uint64_t core_end_block(uint64_t offset, uint64_t length)
 {
     return (offset + length + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES;
 }
@@ -36,17 +36,17 @@ static bool is_read(const struct request *request)
 
 static uint64_t piece_first(const struct request *request)
 {
-    return first_block(request->offset);
+    return core_first_block(request->offset);
 }
 
 static uint64_t piece_end(const struct request *request)
 {
-    return end_block(request->offset, request->length);
+    return core_end_block(request->offset, request->length);
 }
 
 /* ---- lists ----------------------------------------------------------------------------------------------- */
 
-void make_ready(struct sr_core *core, struct request *request)
+void core_make_ready(struct sr_core *core, struct request *request)
 {
     if (request->is_ready)
         return;
@@ -54,15 +54,15 @@ void make_ready(struct sr_core *core, struct request *request)
     TAILQ_INSERT_TAIL(&core->ready, request, ready);
 }
 
-void make_all_ready(struct sr_core *core)
+void core_make_all_ready(struct sr_core *core)
 {
     struct request *request;
-    TAILQ_FOREACH(request, &core->requests, all)
-        make_ready(core, request);
+    TAILQ_FOREACH (request, &core->requests, all)
+        core_make_ready(core, request);
 }
 
 /* The list is in the order of peer_wait_since_us: its head tells when the collection must go alone. */
-void wait_for_peer(struct sr_core *core, struct request *request)
+void core_wait_for_peer(struct sr_core *core, struct request *request)
 {
     if (request->waits_for_peer)
         return;
@@ -78,7 +78,7 @@ void wait_for_peer(struct sr_core *core, struct request *request)
         TAILQ_INSERT_HEAD(&core->peer_wait, request, peer_wait);
 }
 
-void stop_waiting_for_peer(struct sr_core *core, struct request *request)
+void core_stop_waiting_for_peer(struct sr_core *core, struct request *request)
 {
     if (!request->waits_for_peer)
         return;
@@ -94,7 +94,7 @@ static void wait_for_commit(struct sr_core *core, struct request *request)
     TAILQ_INSERT_TAIL(&core->commit_wait, request, commit_wait);
 }
 
-void requests_commits_done(struct sr_core *core)
+void core_requests_commits_done(struct sr_core *core)
 {
     struct request *request, *next;
     for (request = TAILQ_FIRST(&core->commit_wait); request; request = next) {
@@ -103,10 +103,10 @@ void requests_commits_done(struct sr_core *core)
             continue;
         request->waits_for_commit = false;
         TAILQ_REMOVE(&core->commit_wait, request, commit_wait);
-        make_ready(core, request);
+        core_make_ready(core, request);
     }
-    if (core->mode == MODE_ALONE && settled(core)) /* acknowledgements may have waited for the record */
-        make_all_ready(core);
+    if (core->mode == MODE_ALONE && core_settled(core)) /* acknowledgements may have waited for the record */
+        core_make_all_ready(core);
 }
 
 /* Owners of locks that became free: requests and copies are told apart by who asked. */
@@ -116,12 +116,12 @@ static void lock_granted(void *arg, void *owner)
     struct sr_core *core = volume->core;
     uintptr_t tagged = (uintptr_t)owner;
     if (tagged & 1)
-        copy_granted(core, (struct copy *)(tagged - 1));
+        core_copy_granted(core, (struct copy *)(tagged - 1));
     else
-        make_ready(core, owner);
+        core_make_ready(core, owner);
 }
 
-void unlock(struct volume *volume, struct sr_lock *lock)
+void core_unlock(struct volume *volume, struct sr_lock *lock)
 {
     if (lock->queued)
         sr_rangelock_release(&volume->locks, lock, lock_granted, volume);
@@ -132,7 +132,7 @@ void unlock(struct volume *volume, struct sr_lock *lock)
 static void let_go(struct sr_core *core, struct request *request)
 {
     SR_ASSERT(!request->io); /* Q4 */
-    stop_waiting_for_peer(core, request);
+    core_stop_waiting_for_peer(core, request);
     if (request->message) {
         sr_slots_give(&core->messages, request->message);
         request->message = 0;
@@ -141,9 +141,9 @@ static void let_go(struct sr_core *core, struct request *request)
         request->waits_for_commit = false;
         TAILQ_REMOVE(&core->commit_wait, request, commit_wait);
     }
-    repair_drop(core, request);
-    intents_give(core, request);
-    unlock(request->volume, &request->lock);
+    core_repair_drop(core, request);
+    core_intents_give(core, request);
+    core_unlock(request->volume, &request->lock);
 }
 
 static void forget(struct sr_core *core, struct request *request)
@@ -185,17 +185,17 @@ static void count_request(struct sr_core *core, const struct request *request)
 }
 
 /* The piece is done: the next one, or the reply. */
-void leave(struct sr_core *core, struct request *request, enum sr_error error)
+void core_leave(struct sr_core *core, struct request *request, enum sr_error error)
 {
     let_go(core, request);
     if (error == SR_OK && request->next_offset < request->host.offset_bytes + request->host.length_bytes) {
         begin_piece(request);
-        make_ready(core, request);
+        core_make_ready(core, request);
         return;
     }
     count_request(core, request);
     if (!request->replied)
-        reply_request(core, request->host.id, error);
+        core_reply_request(core, request->host.id, error);
     forget(core, request);
 }
 
@@ -203,7 +203,7 @@ void leave(struct sr_core *core, struct request *request, enum sr_error error)
 
 static void send_write(struct sr_core *core, struct request *request)
 {
-    struct sr_peer_msg *msg = new_msg(core, SR_MSG_WRITE);
+    struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_WRITE);
     SR_ASSERT(!request->message);
     request->message = sr_slots_take(&core->messages, MSG_REQUEST, request);
     msg->id = request->message;
@@ -220,7 +220,7 @@ static void send_write(struct sr_core *core, struct request *request)
         msg->may_trim = request->host.op == SR_HOST_TRIM || !request->host.no_hole;
     }
     request->peer_done = false;
-    send_msg(core, msg);
+    core_send_msg(core, msg);
 }
 
 static void write_here(struct sr_core *core, struct request *request)
@@ -234,7 +234,7 @@ static void write_here(struct sr_core *core, struct request *request)
         io.op = SR_DISK_ZERO;
         io.may_trim = request->host.op == SR_HOST_TRIM || !request->host.no_hole;
     }
-    request->io = start_io(core, IO_REQUEST, request, request->volume, io);
+    request->io = core_start_io(core, IO_REQUEST, request, request->volume, io);
 }
 
 static void track(struct request *request)
@@ -250,92 +250,93 @@ static bool mirrored(const struct sr_core *core, const struct request *request)
     if (SR_BUG(RESYNC_WRITES_NOT_MIRRORED) && core->mode == MODE_RESYNCING &&
         !sr_dirtymap_any(&request->volume->map, piece_first(request), 1))
         return false;
-    return leads_open(core);
+    return core_leads_open(core);
 }
 
 static void start_write(struct sr_core *core, struct request *request)
 {
     if (core->mode == MODE_ALONE) {
         if (sr_lineage_must_go_alone(&core->rec))
-            go_alone(core, core->cause);
+            core_go_alone(core, core->cause);
         else if (core->stage == STAGE_HELLO && core->sent_map_empty)
-            end_session(core, SR_CAUSE_CONNECTING); /* the greeting said that the map is empty */
+            core_end_session(core, SR_CAUSE_CONNECTING); /* the greeting said that the map is empty */
         track(request);
     }
     request->state = PIECE_RUNNING;
     if (SR_BUG(COOLED_IN_FLIGHT))
-        commit_op(core, SR_META_CLEAN, request->volume->index)->region = (uint32_t)(request->offset / SR_REGION_BYTES);
+        core_commit_op(core, SR_META_CLEAN, request->volume->index)->region =
+            (uint32_t)(request->offset / SR_REGION_BYTES);
     if (mirrored(core, request)) /* Q2 */
         send_write(core, request);
-    else if (leads_open(core))
+    else if (core_leads_open(core))
         request->peer_done = true; /* only a planted bug comes here */
     write_here(core, request);
     if (core->mode != MODE_ALONE)
-        wait_for_peer(core, request);
+        core_wait_for_peer(core, request);
 }
 
 static bool alone_acks(const struct sr_core *core)
 {
     if (core->mode != MODE_ALONE)
         return false;
-    return SR_BUG(ALONE_BEFORE_COMMIT) || (settled(core) && !sr_lineage_must_go_alone(&core->rec)) ||
+    return SR_BUG(ALONE_BEFORE_COMMIT) || (core_settled(core) && !sr_lineage_must_go_alone(&core->rec)) ||
            SR_BUG(ALONE_KEEPS_GENERATION);
 }
 
 static void try_acknowledge(struct sr_core *core, struct request *request)
 {
     bool here = request->local_done;
-    bool there = (request->peer_done && leads_open(core)) || alone_acks(core) ||
-                 (SR_BUG(ACK_BEFORE_PEER) && leads_open(core));
+    bool there = (request->peer_done && core_leads_open(core)) || alone_acks(core) ||
+                 (SR_BUG(ACK_BEFORE_PEER) && core_leads_open(core));
     if (!here || !there) /* Q3 */
         return;
     if (request->local_error == SR_E_NO_SPACE && core->mode != MODE_ALONE && !SR_BUG(NO_SPACE_LEFT_DIFFERENT)) {
-        fix_begin(core, request);
+        core_fix_begin(core, request);
         return;
     }
     if (request->local_error == SR_OK)
-        drop_bad(core, request->volume, (request->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
-                 first_block(request->offset + request->length));
-    leave(core, request, request->local_error);
+        core_drop_bad(core, request->volume, (request->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
+                      core_first_block(request->offset + request->length));
+    core_leave(core, request, request->local_error);
 }
 
 /* ---- reads ------------------------------------------------------------------------------------------------- */
 
 static bool suspect(const struct sr_core *core, const struct request *request)
 {
-    return reads_must_wait(core) && sr_dirtymap_any(&request->volume->map, piece_first(request),
-                                                    piece_end(request) - piece_first(request));
+    return core_reads_must_wait(core) &&
+           sr_dirtymap_any(&request->volume->map, piece_first(request), piece_end(request) - piece_first(request));
 }
 
 static void wait_until_settled(struct sr_core *core, struct request *request)
 {
-    unlock(request->volume, &request->lock); /* else a copy behind a waiting write would wait for us */
+    core_unlock(request->volume, &request->lock); /* else a copy behind a waiting write would wait for us */
     request->state = PIECE_SUSPECT;
-    wait_for_peer(core, request);
+    core_wait_for_peer(core, request);
 }
 
 static void start_read(struct sr_core *core, struct request *request)
 {
-    stop_waiting_for_peer(core, request);
+    core_stop_waiting_for_peer(core, request);
     request->state = PIECE_RUNNING;
-    request->io = start_io(core, IO_REQUEST, request, request->volume,
-                           (struct sr_disk_io){.op = SR_DISK_READ,
-                                               .offset_bytes = request->offset,
-                                               .length_bytes = request->length,
-                                               .buf = request->host.buf});
+    request->io = core_start_io(core, IO_REQUEST, request, request->volume,
+                                (struct sr_disk_io){.op = SR_DISK_READ,
+                                                    .offset_bytes = request->offset,
+                                                    .length_bytes = request->length,
+                                                    .buf = request->host.buf});
 }
 
 static void finish_read(struct sr_core *core, struct request *request)
 {
     if (!request->local_done)
         return;
-    bool peer_has_it = leads_open(core) && request->local_error != SR_OK &&
-                       !sr_dirtymap_any(&request->volume->map, piece_first(request),
-                                        piece_end(request) - piece_first(request));
+    bool peer_has_it =
+        core_leads_open(core) && request->local_error != SR_OK &&
+        !sr_dirtymap_any(&request->volume->map, piece_first(request), piece_end(request) - piece_first(request));
     if (peer_has_it)
-        fetch_begin(core, request);
+        core_fetch_begin(core, request);
     else
-        leave(core, request, request->local_error);
+        core_leave(core, request, request->local_error);
 }
 
 /* ---- the step ---------------------------------------------------------------------------------------------- */
@@ -349,16 +350,17 @@ static void try_lock(struct sr_core *core, struct request *request)
     request->state = PIECE_LOCKING;
     if (sr_rangelock_acquire(&request->volume->locks, &request->lock, piece_first(request), piece_end(request),
                              is_read(request), request))
-        make_ready(core, request);
+        core_make_ready(core, request);
     else if (core->mode != MODE_ALONE)
-        wait_for_peer(core, request); /* whoever holds the lock may come to wait for the peer: the budget runs for us too */
+        core_wait_for_peer(
+            core, request); /* whoever holds the lock may come to wait for the peer: the budget runs for us too */
 }
 
 static void lock_held(struct sr_core *core, struct request *request)
 {
     if (!is_read(request)) {
         request->state = PIECE_INTENT;
-        make_ready(core, request);
+        core_make_ready(core, request);
     } else if (suspect(core, request)) {
         wait_until_settled(core, request);
     } else {
@@ -368,8 +370,8 @@ static void lock_held(struct sr_core *core, struct request *request)
 
 static void want_intents(struct sr_core *core, struct request *request)
 {
-    if (!request->has_intents && !intents_take(core, request)) {
-        request->wait_commit = next_commit(core); /* room comes with it, or it is asked for again */
+    if (!request->has_intents && !core_intents_take(core, request)) {
+        request->wait_commit = core_next_commit(core); /* room comes with it, or it is asked for again */
         wait_for_commit(core, request);
         return;
     }
@@ -382,7 +384,7 @@ static void want_intents(struct sr_core *core, struct request *request)
 
 static void step(struct sr_core *core, struct request *request)
 {
-    if (!serving(core) || request->refused)
+    if (!core_serving(core) || request->refused)
         return;
     switch (request->state) {
     case PIECE_QUEUED:
@@ -391,7 +393,7 @@ static void step(struct sr_core *core, struct request *request)
     case PIECE_SUSPECT:
         if (suspect(core, request))
             break;
-        stop_waiting_for_peer(core, request);
+        core_stop_waiting_for_peer(core, request);
         try_lock(core, request);
         break;
     case PIECE_LOCKING:
@@ -409,15 +411,15 @@ static void step(struct sr_core *core, struct request *request)
         break;
     case PIECE_FIX_READ:
     case PIECE_FIX_SENT:
-        fix_step(core, request);
+        core_fix_step(core, request);
         break;
     default:
-        fetch_step(core, request);
+        core_fetch_step(core, request);
         break;
     }
 }
 
-void run_ready(struct sr_core *core)
+void core_run_ready(struct sr_core *core)
 {
     struct request *request;
     while ((request = TAILQ_FIRST(&core->ready))) {
@@ -429,17 +431,17 @@ void run_ready(struct sr_core *core)
 
 /* ---- events ------------------------------------------------------------------------------------------------ */
 
-void on_host(struct sr_core *core, const struct sr_host_request *host)
+void core_on_host(struct sr_core *core, const struct sr_host_request *host)
 {
     SR_ASSERT(host->volume < core->n_volumes);
     struct volume *volume = &core->volumes[host->volume];
-    if (!serving(core) || core->refuse_pending || core->stopping) {
-        reply_request(core, host->id, SR_E_SHUTDOWN);
+    if (!core_serving(core) || core->refuse_pending || core->stopping) {
+        core_reply_request(core, host->id, SR_E_SHUTDOWN);
         return;
     }
     if (host->op == SR_HOST_FLUSH) {
         /* write-through: whatever was answered is durable at both sites already */
-        reply_request(core, host->id, SR_OK);
+        core_reply_request(core, host->id, SR_OK);
         return;
     }
     SR_ASSERT(host->length_bytes > 0 && host->length_bytes <= volume->size_bytes &&
@@ -454,10 +456,10 @@ void on_host(struct sr_core *core, const struct sr_host_request *host)
     TAILQ_INSERT_TAIL(&core->requests, request, all);
     core->n_requests++;
     begin_piece(request);
-    make_ready(core, request);
+    core_make_ready(core, request);
 }
 
-void request_io_done(struct sr_core *core, struct request *request, enum sr_error error)
+void core_request_io_done(struct sr_core *core, struct request *request, enum sr_error error)
 {
     request->io = 0;
     if (request->refused) {
@@ -466,29 +468,30 @@ void request_io_done(struct sr_core *core, struct request *request, enum sr_erro
     }
     bool wrote = request->state == PIECE_REWRITING || (request->state == PIECE_RUNNING && !is_read(request));
     if (wrote && error != SR_OK && error != SR_E_NO_SPACE) {
-        replica_failed(core, request->volume, request->state == PIECE_RUNNING ? "write" : "rewrite of a bad block", error);
+        core_replica_failed(core, request->volume,
+                            request->state == PIECE_RUNNING ? "write" : "rewrite of a bad block", error);
         return;
     }
     if (request->state != PIECE_RUNNING) { /* of a repair */
         request->local_error = error;
         request->local_done = true;
-        make_ready(core, request);
+        core_make_ready(core, request);
         return;
     }
     request->local_done = true;
     request->local_error = error;
-    make_ready(core, request);
+    core_make_ready(core, request);
 }
 
-void request_peer_done(struct sr_core *core, struct request *request, const struct sr_peer_msg *msg)
+void core_request_peer_done(struct sr_core *core, struct request *request, const struct sr_peer_msg *msg)
 {
     request->message = 0;
     if (msg->error == SR_E_NO_SPACE && msg->type == SR_MSG_WRITTEN) {
-        go_alone(core, SR_CAUSE_ALTERNATE_NO_SPACE);
+        core_go_alone(core, SR_CAUSE_ALTERNATE_NO_SPACE);
         return;
     }
     if (msg->error != SR_OK && msg->type == SR_MSG_WRITTEN) {
-        go_alone(core, SR_CAUSE_ALTERNATE_IO_ERROR);
+        core_go_alone(core, SR_CAUSE_ALTERNATE_IO_ERROR);
         return;
     }
     if (request->state == PIECE_FETCHING) {
@@ -503,43 +506,43 @@ void request_peer_done(struct sr_core *core, struct request *request, const stru
     request->peer_done = true;
     if (SR_BUG(ACK_BEFORE_LOCAL) && !request->replied && msg->type == SR_MSG_WRITTEN &&
         request->next_offset == request->host.offset_bytes + request->host.length_bytes) {
-        reply_request(core, request->host.id, SR_OK);
+        core_reply_request(core, request->host.id, SR_OK);
         request->replied = true;
     }
     if (request->state == PIECE_RUNNING)
-        stop_waiting_for_peer(core, request);
-    make_ready(core, request);
+        core_stop_waiting_for_peer(core, request);
+    core_make_ready(core, request);
 }
 
 /* ---- sessions ---------------------------------------------------------------------------------------------- */
 
-void requests_session_ended(struct sr_core *core)
+void core_requests_session_ended(struct sr_core *core)
 {
     struct request *request;
-    TAILQ_FOREACH(request, &core->requests, all) {
+    TAILQ_FOREACH (request, &core->requests, all) {
         if (request->message) {
             sr_slots_give(&core->messages, request->message);
             request->message = 0;
         }
         request->held = false;
         if (is_read(request)) {
-            make_ready(core, request);
+            core_make_ready(core, request);
             continue;
         }
         if (!SR_BUG(OLD_CONFIRMATIONS_KEPT))
             request->peer_done = false;
         if (request->state == PIECE_RUNNING && !request->refused && core->mode != MODE_ALONE)
-            wait_for_peer(core, request);
-        make_ready(core, request);
+            core_wait_for_peer(core, request);
+        core_make_ready(core, request);
     }
     core->held_left = 0;
 }
 
-void requests_session_open(struct sr_core *core)
+void core_requests_session_open(struct sr_core *core)
 {
     struct request *request;
     core->held_left = 0;
-    TAILQ_FOREACH(request, &core->requests, all) {
+    TAILQ_FOREACH (request, &core->requests, all) {
         if (request->refused || is_read(request) || request->state != PIECE_RUNNING)
             continue;
         if (SR_BUG(HELD_WRITES_NOT_RESENT)) {
@@ -549,33 +552,33 @@ void requests_session_open(struct sr_core *core)
         if (SR_BUG(OLD_CONFIRMATIONS_KEPT) && request->peer_done)
             continue;
         send_write(core, request);
-        wait_for_peer(core, request);
+        core_wait_for_peer(core, request);
         request->held = true;
         core->held_left++;
     }
-    make_all_ready(core);
+    core_make_all_ready(core);
 }
 
 /* Alone, nobody waits for the peer; a later session starts the clock anew. */
-void requests_forgive_peer(struct sr_core *core)
+void core_requests_forgive_peer(struct sr_core *core)
 {
     struct request *request;
     while ((request = TAILQ_FIRST(&core->peer_wait))) {
-        stop_waiting_for_peer(core, request);
+        core_stop_waiting_for_peer(core, request);
         request->peer_wait_since_us = 0;
     }
 }
 
 /* What these write here may be missing at the peer. */
-void requests_mark_unfinished(struct sr_core *core)
+void core_requests_mark_unfinished(struct sr_core *core)
 {
     struct request *request;
-    TAILQ_FOREACH(request, &core->requests, all)
+    TAILQ_FOREACH (request, &core->requests, all)
         if (!is_read(request) && request->has_intents && request->state >= PIECE_RUNNING)
             track(request);
 }
 
-void requests_refuse_all(struct sr_core *core)
+void core_requests_refuse_all(struct sr_core *core)
 {
     struct request *request, *next;
     for (request = TAILQ_FIRST(&core->requests); request; request = next) {
@@ -583,8 +586,8 @@ void requests_refuse_all(struct sr_core *core)
         if (request->refused)
             continue;
         if (!request->replied)
-            reply_request(core, request->host.id, SR_E_SHUTDOWN);
-        stop_waiting_for_peer(core, request);
+            core_reply_request(core, request->host.id, SR_E_SHUTDOWN);
+        core_stop_waiting_for_peer(core, request);
         request->refused = true;
         if (!request->io)
             forget(core, request);

@@ -19,7 +19,7 @@
 #include "base/zero.h"
 #include "core/internal.h"
 
-uint64_t dirty_blocks(const struct sr_core *core)
+uint64_t core_dirty_blocks(const struct sr_core *core)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < core->n_volumes; i++)
@@ -28,7 +28,7 @@ uint64_t dirty_blocks(const struct sr_core *core)
 }
 
 /* While the peer may be promoted unforced, a host must not build on a block that a failover would take back. */
-bool reads_must_wait(const struct sr_core *core)
+bool core_reads_must_wait(const struct sr_core *core)
 {
     if (SR_BUG(SUSPECT_READABLE) || core->mode == MODE_MIRRORING)
         return false;
@@ -46,7 +46,7 @@ static const struct copy *overlapping(const struct sr_core *core, const struct v
                                       uint64_t end)
 {
     const struct copy *copy, *earliest = NULL;
-    TAILQ_FOREACH(copy, &core->copies, link)
+    TAILQ_FOREACH (copy, &core->copies, link)
         if (copy->volume == volume && copy->first < end && first < copy->first + copy->n &&
             (!earliest || copy->first < earliest->first))
             earliest = copy;
@@ -67,12 +67,12 @@ static uint64_t choose_in(struct sr_core *core, struct volume *volume, uint64_t 
         }
         if (other)
             n = other->first - *first;
-        if (is_bad(volume, *first, *first + 1)) {
+        if (core_is_bad(volume, *first, *first + 1)) {
             at = *first + 1;
             continue;
         }
         for (uint64_t i = 1; i < n && volume->n_bad; i++)
-            if (is_bad(volume, *first + i, *first + i + 1))
+            if (core_is_bad(volume, *first + i, *first + i + 1))
                 n = i;
         return n;
     }
@@ -82,11 +82,11 @@ static uint64_t choose_in(struct sr_core *core, struct volume *volume, uint64_t 
 static uint64_t choose_urgent(struct sr_core *core, struct volume **volume, uint64_t *first)
 {
     struct request *request;
-    TAILQ_FOREACH(request, &core->peer_wait, peer_wait) {
+    TAILQ_FOREACH (request, &core->peer_wait, peer_wait) {
         if (request->state != PIECE_SUSPECT)
             continue;
-        uint64_t n = choose_in(core, request->volume, first_block(request->offset),
-                               end_block(request->offset, request->length), first);
+        uint64_t n = choose_in(core, request->volume, core_first_block(request->offset),
+                               core_end_block(request->offset, request->length), first);
         if (n) {
             *volume = request->volume;
             return n;
@@ -115,7 +115,7 @@ static uint64_t choose_next(struct sr_core *core, struct volume **volume, uint64
 static void end_copy(struct sr_core *core, struct copy *copy)
 {
     SR_ASSERT(!copy->io);
-    unlock(copy->volume, &copy->lock);
+    core_unlock(copy->volume, &copy->lock);
     TAILQ_REMOVE(&core->copies, copy, link);
     core->n_copies--;
     sr_buf_unref(copy->buf);
@@ -133,12 +133,12 @@ static bool want_memory(struct sr_core *core, struct copy *copy, uint64_t bytes)
 
 static uint64_t copy_io(struct sr_core *core, struct copy *copy, enum sr_disk_op op)
 {
-    return start_io(core, IO_COPY, copy, copy->volume,
-                    (struct sr_disk_io){.op = op,
-                                        .probe = op == SR_DISK_READ,
-                                        .offset_bytes = copy->first * SR_BLOCK_BYTES,
-                                        .length_bytes = copy->n * SR_BLOCK_BYTES,
-                                        .buf = copy->buf});
+    return core_start_io(core, IO_COPY, copy, copy->volume,
+                         (struct sr_disk_io){.op = op,
+                                             .probe = op == SR_DISK_READ,
+                                             .offset_bytes = copy->first * SR_BLOCK_BYTES,
+                                             .length_bytes = copy->n * SR_BLOCK_BYTES,
+                                             .buf = copy->buf});
 }
 
 static void begin_read(struct sr_core *core, struct copy *copy)
@@ -155,7 +155,7 @@ static void begin_hash(struct sr_core *core, struct copy *copy)
         copy->io = copy_io(core, copy, SR_DISK_HASH);
 }
 
-void copy_granted(struct sr_core *core, struct copy *copy)
+void core_copy_granted(struct sr_core *core, struct copy *copy)
 {
     if (copy->state != COPY_LOCKING)
         return;
@@ -178,9 +178,9 @@ static void begin_copy(struct sr_core *core, struct volume *volume, uint64_t fir
     TAILQ_INSERT_TAIL(&core->copies, copy, link);
     core->n_copies++;
     if (SR_BUG(COPY_WITHOUT_LOCK))
-        copy_granted(core, copy);
+        core_copy_granted(core, copy);
     else if (sr_rangelock_acquire(&volume->locks, &copy->lock, first, first + n, true, (void *)((uintptr_t)copy | 1)))
-        copy_granted(core, copy);
+        core_copy_granted(core, copy);
 }
 
 static void settle(struct sr_core *core, struct copy *copy, uint64_t first, uint64_t n)
@@ -195,9 +195,9 @@ static void settle(struct sr_core *core, struct copy *copy, uint64_t first, uint
 static void wake_suspect_reads(struct sr_core *core)
 {
     struct request *request;
-    TAILQ_FOREACH(request, &core->peer_wait, peer_wait)
+    TAILQ_FOREACH (request, &core->peer_wait, peer_wait)
         if (request->state == PIECE_SUSPECT)
-            make_ready(core, request);
+            core_make_ready(core, request);
 }
 
 static void copy_done(struct sr_core *core, struct copy *copy)
@@ -229,7 +229,7 @@ static void send_copies(struct sr_core *core, struct copy *copy, bool all_zero)
         uint64_t end = i + 1;
         while (end < copy->n && bit(copy->send, end) && zero_block(copy, end, all_zero) == zero)
             end++;
-        struct sr_peer_msg *msg = new_msg(core, SR_MSG_COPY);
+        struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_COPY);
         msg->id = sr_slots_take(&core->messages, MSG_COPY, copy);
         copy->n_out++;
         msg->volume = copy->volume->index;
@@ -243,7 +243,7 @@ static void send_copies(struct sr_core *core, struct copy *copy, bool all_zero)
             msg->payload_bytes = (uint32_t)msg->length_bytes;
             core->count.copied_bytes += msg->length_bytes;
         }
-        send_msg(core, msg);
+        core_send_msg(core, msg);
         i = end;
     }
     if (SR_BUG(BIT_CLEARED_WHEN_SENT))
@@ -263,21 +263,21 @@ static void unreadable(struct sr_core *core, struct copy *copy)
                 begin_copy(core, volume, first + i, 1);
         return;
     }
-    if (!add_bad(copy->volume, copy->first)) {
+    if (!core_add_bad(copy->volume, copy->first)) {
         struct volume *volume = copy->volume;
         if (volume->n_bad == BAD_BLOCKS_MAX) {
-            replica_failed(core, volume, "too many unreadable blocks", SR_E_IO);
+            core_replica_failed(core, volume, "too many unreadable blocks", SR_E_IO);
             return;
         }
     }
-    commit_op(core, SR_META_BAD, copy->volume->index)->block = copy->first;
-    set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR, "block %llu cannot be read here and is not copied: overwrite it",
-              (unsigned long long)copy->first);
-    say(core, SR_LOG_ERROR, "%s", core->detail);
+    core_commit_op(core, SR_META_BAD, copy->volume->index)->block = copy->first;
+    core_set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR, "block %llu cannot be read here and is not copied: overwrite it",
+                   (unsigned long long)copy->first);
+    core_say(core, SR_LOG_ERROR, "%s", core->detail);
     copy_done(core, copy);
 }
 
-void copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error error, bool all_zero)
+void core_copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error error, bool all_zero)
 {
     copy->io = 0;
     if (copy->cancelled) {
@@ -292,7 +292,7 @@ void copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error error, 
         send_copies(core, copy, all_zero);
         return;
     }
-    struct sr_peer_msg *msg = new_msg(core, SR_MSG_HASH);
+    struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_HASH);
     msg->id = copy->message = sr_slots_take(&core->messages, MSG_COPY, copy);
     msg->volume = copy->volume->index;
     msg->offset_bytes = copy->first * SR_BLOCK_BYTES;
@@ -301,14 +301,14 @@ void copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error error, 
     msg->payload_bytes = (uint32_t)(copy->n * SR_DIGEST_BYTES);
     copy->buf = NULL;
     copy->state = COPY_COMPARING;
-    send_msg(core, msg);
+    core_send_msg(core, msg);
 }
 
-void copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg)
+void core_copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg)
 {
     copy->message = 0;
     if (msg->error != SR_OK) {
-        go_alone(core, SR_CAUSE_ALTERNATE_IO_ERROR);
+        core_go_alone(core, SR_CAUSE_ALTERNATE_IO_ERROR);
         return;
     }
     bool any = false;
@@ -319,7 +319,7 @@ void copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer
             continue;
         }
         core->count.equal_blocks++;
-        copy->send[i / 8] &= (uint8_t)~(1u << (i % 8));
+        copy->send[i / 8] &= (uint8_t) ~(1u << (i % 8));
         settle(core, copy, copy->first + i, 1); /* Y1: equal, and flushed there */
     }
     if (any)
@@ -328,11 +328,11 @@ void copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer
         copy_done(core, copy);
 }
 
-void copy_confirmed(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg)
+void core_copy_confirmed(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg)
 {
     copy->n_out--;
     if (msg->error != SR_OK) {
-        go_alone(core, msg->error == SR_E_NO_SPACE ? SR_CAUSE_ALTERNATE_NO_SPACE : SR_CAUSE_ALTERNATE_IO_ERROR);
+        core_go_alone(core, msg->error == SR_E_NO_SPACE ? SR_CAUSE_ALTERNATE_NO_SPACE : SR_CAUSE_ALTERNATE_IO_ERROR);
         return;
     }
     if (copy->n_out)
@@ -345,20 +345,20 @@ void copy_confirmed(struct sr_core *core, struct copy *copy, const struct sr_pee
 
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
 
-void resync_begin(struct sr_core *core)
+void core_resync_begin(struct sr_core *core)
 {
     core->cursor_volume = 0;
     core->cursor_block = 0;
     core->resync_began_us = core->now_us;
     core->resync_done = 0;
-    core->resync_total = dirty_blocks(core);
+    core->resync_total = core_dirty_blocks(core);
     sr_throttle_begin(&core->throttle, core->now_us);
     if (core->resync_total)
-        say(core, SR_LOG_NOTICE, "resync to %s begins: %llu blocks", core->peer_name,
-            (unsigned long long)core->resync_total);
+        core_say(core, SR_LOG_NOTICE, "resync to %s begins: %llu blocks", core->peer_name,
+                 (unsigned long long)core->resync_total);
 }
 
-void resync_session_ended(struct sr_core *core)
+void core_resync_session_ended(struct sr_core *core)
 {
     struct copy *copy, *next;
     for (copy = TAILQ_FIRST(&core->copies); copy; copy = next) {
@@ -379,10 +379,10 @@ static struct sr_throttle_limits limits(const struct sr_core *core)
                                        core->tune.resync_latency_factor_percent};
 }
 
-void resync_retry_memory(struct sr_core *core)
+void core_resync_retry_memory(struct sr_core *core)
 {
     struct copy *copy;
-    TAILQ_FOREACH(copy, &core->copies, link) {
+    TAILQ_FOREACH (copy, &core->copies, link) {
         if (copy->buf || copy->io || copy->cancelled)
             continue;
         if (copy->state == COPY_READING)
@@ -395,15 +395,16 @@ void resync_retry_memory(struct sr_core *core)
 static void try_complete(struct sr_core *core)
 {
     bool copies = core->n_copies && !SR_BUG(COMPLETE_WITH_COPIES_LEFT);
-    bool dirty = SR_BUG(COMPLETE_WITH_COPIES_LEFT) ? dirty_blocks(core) > 8 : dirty_blocks(core) > 0;
-    if (dirty || copies || core->held_left || core->complete_pending || core->complete_sent || core->completed) /* Y3 */
+    bool dirty = SR_BUG(COMPLETE_WITH_COPIES_LEFT) ? core_dirty_blocks(core) > 8 : core_dirty_blocks(core) > 0;
+    if (dirty || copies || core->held_left || core->complete_pending || core->complete_sent ||
+        core->completed) /* Y3 */
         return;
     core->rec.completing = true;
-    commit_record(core);
+    core_commit_record(core);
     core->complete_pending = true;
 }
 
-void resync_pump(struct sr_core *core)
+void core_resync_pump(struct sr_core *core)
 {
     if (core->stage != STAGE_OPEN || core->mode != MODE_RESYNCING)
         return;
@@ -424,10 +425,11 @@ void resync_pump(struct sr_core *core)
     try_complete(core);
 }
 
-uint64_t resync_next_us(const struct sr_core *core)
+uint64_t core_resync_next_us(const struct sr_core *core)
 {
     if (core->stage != STAGE_OPEN || core->mode != MODE_RESYNCING)
         return 0;
-    bool waits = core->n_copies < core->tune.resync_parallel && dirty_blocks(core) && core->throttle.tokens_bytes <= 0;
+    bool waits =
+        core->n_copies < core->tune.resync_parallel && core_dirty_blocks(core) && core->throttle.tokens_bytes <= 0;
     return waits ? sr_throttle_next_us(&core->throttle, core->now_us) : 0;
 }

@@ -14,23 +14,25 @@
  *   S3  START is sent only when the map that covers every difference is durable; STARTED only when the
  *       lineage is; COMPLETE when `completing` is; COMPLETED when `consistent` is.
  */
+#include <endian.h>
+
 #include "core/internal.h"
 
 /* Both sites count up by ones; a leap could only use the numbers up. */
 #define SESSION_JUMP_MAX (UINT64_C(1) << 32)
 
-bool leads_open(const struct sr_core *core)
+bool core_leads_open(const struct sr_core *core)
 {
     return core->stage == STAGE_OPEN && (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING);
 }
 
-bool serving(const struct sr_core *core)
+bool core_serving(const struct sr_core *core)
 {
     return core->mode == MODE_HOLDING || core->mode == MODE_ALONE || core->mode == MODE_RESYNCING ||
            core->mode == MODE_MIRRORING;
 }
 
-static void free_peer_maps(struct sr_core *core)
+void core_free_peer_maps(struct sr_core *core)
 {
     for (uint32_t i = 0; core->peer_maps && i < core->n_volumes; i++)
         sr_dirtymap_clear_all(&core->peer_maps[i]);
@@ -39,42 +41,42 @@ static void free_peer_maps(struct sr_core *core)
 static void drop_follow_ops(struct sr_core *core)
 {
     struct follow_op *op;
-    TAILQ_FOREACH(op, &core->follow_ops, link)
+    TAILQ_FOREACH (op, &core->follow_ops, link)
         op->session = 0; /* their answers go nowhere; the disk work is still waited for (S1) */
 }
 
-void end_session(struct sr_core *core, enum sr_cause cause)
+void core_end_session(struct sr_core *core, enum sr_cause cause)
 {
     if (core->stage == STAGE_NONE)
         return;
     if (cause != SR_CAUSE_NONE && core->link_up && !SR_BUG(ALONE_KEEPS_SESSION)) {
-        struct sr_peer_msg *msg = new_msg(core, SR_MSG_BYE);
+        struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_BYE);
         msg->cause = cause;
-        send_msg(core, msg);
+        core_send_msg(core, msg);
     }
     core->stage = STAGE_NONE;
     core->hello_sent = core->map_sent = false;
     core->complete_sent = core->complete_pending = core->completed = core->completing_flush = false;
     core->peer_everything = core->peer_failed = false;
-    free_peer_maps(core);
+    core_free_peer_maps(core);
     if (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING)
         core->mode = MODE_HOLDING;
     else if (core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING)
         core->mode = MODE_STANDBY;
-    resync_session_ended(core);
+    core_resync_session_ended(core);
     drop_follow_ops(core);
-    requests_session_ended(core);
+    core_requests_session_ended(core);
 }
 
-void on_link(struct sr_core *core, bool up)
+void core_on_link(struct sr_core *core, bool up)
 {
     if (!up) {
-        end_session(core, SR_CAUSE_NONE);
+        core_end_session(core, SR_CAUSE_NONE);
         core->peer_known = false;
         core->greet_back = false;
         if (core->mode == MODE_HOLDING || core->mode == MODE_STANDBY || core->mode == MODE_ALONE) {
             if (core->link_up)
-                set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "the link to %s is down", core->peer_name);
+                core_set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "the link to %s is down", core->peer_name);
         }
     }
     core->link_up = up;
@@ -88,27 +90,27 @@ void on_link(struct sr_core *core, bool up)
 static bool map_is_empty(const struct sr_core *core)
 {
     const struct request *request;
-    TAILQ_FOREACH(request, &core->requests, all)
+    TAILQ_FOREACH (request, &core->requests, all)
         if (request->has_intents)
             return false;
-    return dirty_blocks(core) == 0;
+    return core_dirty_blocks(core) == 0;
 }
 
 static void send_hello(struct sr_core *core)
 {
-    struct sr_peer_msg *msg = new_msg(core, SR_MSG_HELLO);
+    struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_HELLO);
     core->stage = STAGE_HELLO;
     core->hello_sent = true;
     core->sent_map_empty = map_is_empty(core);
     core->mine = (struct sr_greeting){.record = core->rec, .map_empty = core->sent_map_empty};
     msg->greeting = core->mine;
-    send_msg(core, msg);
+    core_send_msg(core, msg);
 }
 
 static void greet(struct sr_core *core)
 {
     bool own = core->stage == STAGE_NONE && !core->greet_back;
-    if (!core->link_up || core->hello_sent || core->n_session_ios || !settled(core) || core->stopping) /* S1 */
+    if (!core->link_up || core->hello_sent || core->n_session_ios || !core_settled(core) || core->stopping) /* S1 */
         return;
     if (core->stage != STAGE_NONE || core->now_us < core->retry_at_us)
         return;
@@ -125,8 +127,8 @@ static void greet(struct sr_core *core)
 static void alone_within_session(struct sr_core *core, enum sr_cause cause)
 {
     enum stage stage = core->stage;
-    end_session(core, SR_CAUSE_NONE);
-    go_alone(core, cause);
+    core_end_session(core, SR_CAUSE_NONE);
+    core_go_alone(core, cause);
     core->retry_at_us = 0;
     core->stage = stage;
     core->hello_sent = true;
@@ -136,16 +138,18 @@ static void show_paused(struct sr_core *core, enum sr_decision decision)
 {
     core->stage = STAGE_PAUSED;
     bool may_serve = decision == SR_DECIDE_LEAD && core->rec.role == SR_ROLE_ACTIVE;
-    if (may_serve && !serving(core))
+    if (may_serve && !core_serving(core))
         core->mode = MODE_HOLDING;
-    if (serving(core) && core->mode != MODE_ALONE)
+    if (core_serving(core) && core->mode != MODE_ALONE)
         alone_within_session(core, SR_CAUSE_PAUSED);
     bool leads = decision == SR_DECIDE_LEAD || decision == SR_DECIDE_TAKE;
     if (decision == SR_DECIDE_WAIT)
-        set_cause(core, SR_CAUSE_PAUSED, "paused; when resumed: waits, %s", sr_lineage_explain(&core->mine, &core->peer));
+        core_set_cause(core, SR_CAUSE_PAUSED, "paused; when resumed: waits, %s",
+                       sr_lineage_explain(&core->mine, &core->peer));
     else
-        set_cause(core, SR_CAUSE_PAUSED, "paused by an administrator; when resumed, the copy at %s is brought up to date",
-                  leads ? core->peer_name : "this site");
+        core_set_cause(core, SR_CAUSE_PAUSED,
+                       "paused by an administrator; when resumed, the copy at %s is brought up to date",
+                       leads ? core->peer_name : "this site");
 }
 
 /* The side that an administrator promoted goes on; else whoever was alone already. */
@@ -157,20 +161,20 @@ static void conflict(struct sr_core *core)
     bool stays = i_was || (!peer_was && core->rec.role == SR_ROLE_ACTIVE);
     if (core->rec.discard && core->peer.record.discard) {
         core->rec.discard = false; /* both given up: neither counts, the administrator chooses again */
-        commit_record(core);
+        core_commit_record(core);
     }
-    set_cause(core, SR_CAUSE_CONFLICT, "%s", sr_lineage_explain(&core->mine, &core->peer));
+    core_set_cause(core, SR_CAUSE_CONFLICT, "%s", sr_lineage_explain(&core->mine, &core->peer));
     if (core->rec.discard || core->mode != MODE_ALONE || !stays)
-        stop_serving(core);
-    say(core, SR_LOG_ERROR, "conflict with %s: %s; nothing is copied", core->peer_name, core->detail);
+        core_stop_serving(core);
+    core_say(core, SR_LOG_ERROR, "conflict with %s: %s; nothing is copied", core->peer_name, core->detail);
 }
 
 static void wait_for_failover(struct sr_core *core)
 {
     core->stage = STAGE_WAIT;
-    set_cause(core, SR_CAUSE_WAITING_FOR_FAILOVER, "%s", sr_lineage_explain(&core->mine, &core->peer));
+    core_set_cause(core, SR_CAUSE_WAITING_FOR_FAILOVER, "%s", sr_lineage_explain(&core->mine, &core->peer));
     if (core->mode != MODE_ALONE)
-        stop_serving(core);
+        core_stop_serving(core);
 }
 
 static void lead(struct sr_core *core, bool take)
@@ -179,8 +183,8 @@ static void lead(struct sr_core *core, bool take)
         core->rec.role = SR_ROLE_ACTIVE;
         core->rec.handover = false;
         core->rec.discard = false;
-        commit_record(core);
-        say(core, SR_LOG_NOTICE, "this site becomes active: %s", sr_lineage_explain(&core->mine, &core->peer));
+        core_commit_record(core);
+        core_say(core, SR_LOG_NOTICE, "this site becomes active: %s", sr_lineage_explain(&core->mine, &core->peer));
     }
     core->stage = STAGE_MAP;
     core->peer_failed = core->peer.record.failed && !SR_BUG(FAILED_COPY_CONSISTENT);
@@ -191,7 +195,7 @@ static void lead(struct sr_core *core, bool take)
     core->stage = STAGE_WAIT; /* nothing can be copied until it is replaced */
     if (core->mode != MODE_ALONE || sr_lineage_must_go_alone(&core->rec))
         alone_within_session(core, SR_CAUSE_ALTERNATE_IO_ERROR);
-    set_cause(core, SR_CAUSE_ALTERNATE_IO_ERROR, "the copy at %s has failed: replace it there", core->peer_name);
+    core_set_cause(core, SR_CAUSE_ALTERNATE_IO_ERROR, "the copy at %s has failed: replace it there", core->peer_name);
 }
 
 /* A block that cannot be read here is missing here, whatever the history says: the leader copies it. */
@@ -204,7 +208,7 @@ static void claim_bad_blocks(struct sr_core *core)
 
 static void follow(struct sr_core *core)
 {
-    stop_serving(core);
+    core_stop_serving(core);
     claim_bad_blocks(core);
     core->stage = STAGE_JOINING;
 }
@@ -216,13 +220,13 @@ static void on_greetings(struct sr_core *core)
                                                 sr_uuid_equal(&core->rec.discard_peer, &peer->gen));
     if (stale_discard) {
         core->rec.discard = core->mine.record.discard = false; /* it was for another conflict */
-        commit_record(core);
+        core_commit_record(core);
     }
     if (sr_lineage_merge_pause(&core->rec, peer))
-        commit_record(core);
+        core_commit_record(core);
     enum sr_decision decision = sr_lineage_decide(&core->mine, &core->peer);
-    say(core, SR_LOG_INFO, "session %llu with %s: %s%s", (unsigned long long)core->session, core->peer_name,
-        sr_decision_name(decision), core->rec.paused ? " (paused)" : "");
+    core_say(core, SR_LOG_INFO, "session %llu with %s: %s%s", (unsigned long long)core->session, core->peer_name,
+             sr_decision_name(decision), core->rec.paused ? " (paused)" : "");
     if (core->rec.paused && decision != SR_DECIDE_CONFLICT) {
         show_paused(core, decision);
         return;
@@ -248,7 +252,8 @@ static void on_hello(struct sr_core *core, const struct sr_peer_msg *msg)
 {
     bool newer = msg->session > core->session;
     if (newer && msg->session - core->session > SESSION_JUMP_MAX) {
-        fault_link(core, "a HELLO of %s leaps to session %llu", core->peer_name, (unsigned long long)msg->session);
+        core_fault_link(core, "a HELLO of %s leaps to session %llu", core->peer_name,
+                        (unsigned long long)msg->session);
         return;
     }
     if (msg->session < core->session_seen || (!newer && (msg->session < core->session || core->stage != STAGE_HELLO)))
@@ -256,7 +261,7 @@ static void on_hello(struct sr_core *core, const struct sr_peer_msg *msg)
     core->peer = msg->greeting;
     core->peer_known = true;
     if (newer) {
-        end_session(core, SR_CAUSE_NONE);
+        core_end_session(core, SR_CAUSE_NONE);
         core->session_seen = msg->session;
         core->session = msg->session;
         core->greet_back = true; /* answered, and then decided, when all disk work of the old one has ended */
@@ -266,159 +271,11 @@ static void on_hello(struct sr_core *core, const struct sr_peer_msg *msg)
     on_greetings(core);
 }
 
-/* ---- leading ------------------------------------------------------------------------------------------------- */
-
-static void add_map(struct sr_core *core, const struct sr_peer_msg *msg)
-{
-    const uint8_t *at = msg->payload ? msg->payload->data + msg->payload_offset : NULL;
-    if (msg->everything)
-        core->peer_everything = true;
-    for (uint32_t i = 0; i < msg->n_entries; i++, at += SR_MAP_ENTRY_BYTES) {
-        uint32_t volume, region;
-        memcpy(&volume, at, 4);
-        memcpy(&region, at + 4, 4);
-        if (volume >= core->n_volumes || region >= core->volumes[volume].map.n_regions) {
-            fault_link(core, "a MAP of %s names region %u of volume %u, which does not exist", core->peer_name, region,
-                       volume);
-            return;
-        }
-        sr_dirtymap_set_region(&core->peer_maps[volume], region, at + 8);
-    }
-    if (msg->last)
-        core->map_sent = true; /* theirs, complete */
-}
-
-static void everything_differs(struct sr_core *core)
-{
-    for (uint32_t i = 0; i < core->n_volumes; i++) {
-        struct volume *volume = &core->volumes[i];
-        sr_dirtymap_set_from(&volume->map, 0, core->compare_all);
-        volume->map.disk_from = 0;
-        commit_op(core, SR_META_FROM, i)->block = 0;
-    }
-}
-
-static void merge_peer_maps(struct sr_core *core)
-{
-    for (uint32_t i = 0; i < core->n_volumes; i++) {
-        struct volume *volume = &core->volumes[i];
-        const struct sr_dirtymap *theirs = &core->peer_maps[i];
-        for (uint32_t region = sr_dirtymap_next_region(theirs, 0); region < theirs->n_regions;
-             region = sr_dirtymap_next_region(theirs, region + 1)) {
-            uint8_t bits[SR_REGION_MAP_BYTES];
-            sr_dirtymap_region_bits(theirs, region, bits);
-            sr_dirtymap_set_region(&volume->map, region, bits);
-            save_region(core, volume, region);
-        }
-    }
-}
-
-/* The map that covers every difference, in one commit with the base that it counts from. */
-static void commit_start(struct sr_core *core)
-{
-    const struct sr_record *peer = &core->peer.record;
-    bool same_gen = sr_uuid_equal(&core->rec.gen, &peer->gen);
-    bool has_gen = !sr_uuid_is_none(&peer->gen);
-    bool suffices = sr_lineage_maps_suffice(&core->rec, peer) && !core->peer_everything;
-    if (suffices && same_gen && !peer->consistent && core->rec.base_kind == SR_BASE_NONE)
-        suffices = false; /* it failed, or never completed what I believe complete: nothing is known of it */
-    core->compare_all = has_gen;
-    core->full_reason = suffices ? "" : !has_gen ? "the other copy holds nothing yet" :
-                        core->peer_everything ? "the other site could not narrow down what it wrote" :
-                                                "the two copies have no common generation to count from";
-    if (suffices)
-        merge_peer_maps(core);
-    else
-        everything_differs(core);
-    if (!same_gen || !peer->consistent) {
-        core->rec.completing = false;
-        if (!same_gen) {
-            core->rec.base_kind = has_gen ? SR_BASE_KNOWN : SR_BASE_UNKNOWN;
-            core->rec.base = peer->gen;
-        } else if (core->rec.base_kind == SR_BASE_NONE) {
-            core->rec.base_kind = SR_BASE_UNKNOWN;
-        }
-    }
-    core->stage = STAGE_START;
-    commit_record(core);
-    free_peer_maps(core);
-    if (!suffices)
-        say(core, SR_LOG_NOTICE, "full copy to %s: %s", core->peer_name, core->full_reason);
-}
-
-static void send_start(struct sr_core *core)
-{
-    struct sr_peer_msg *msg = new_msg(core, SR_MSG_START);
-    msg->lineage = core->rec;
-    core->stage = STAGE_STARTED;
-    send_msg(core, msg);
-}
-
-static void on_started(struct sr_core *core)
-{
-    if (core->rec.base_kind != SR_BASE_NONE) {
-        core->rec.base_kind = SR_BASE_KNOWN;
-        core->rec.base = core->rec.gen; /* the peer holds this generation, with holes */
-        commit_record(core);
-    }
-    core->mode = MODE_RESYNCING;
-    core->stage = STAGE_OPENING;
-}
-
-static void open_leader(struct sr_core *core)
-{
-    core->stage = STAGE_OPEN;
-    resync_begin(core);
-    requests_session_open(core);
-    set_cause(core, SR_CAUSE_RESYNCING, "%s", "");
-}
-
-static void on_completed(struct sr_core *core)
-{
-    core->rec.base_kind = SR_BASE_NONE;
-    memset(&core->rec.base, 0, sizeof core->rec.base);
-    core->rec.completing = false;
-    commit_clear_maps(core);
-    commit_record(core);
-    core->completed = true;
-    core->complete_sent = false;
-}
-
-static void in_sync(struct sr_core *core)
-{
-    core->completed = false;
-    core->mode = MODE_MIRRORING;
-    core->retry_ms = 0;
-    core->full_reason = "";
-    set_cause(core, SR_CAUSE_NONE, "%s", "");
-    say(core, SR_LOG_NOTICE, "in sync with %s", core->peer_name);
-    make_all_ready(core);
-}
-
-static void lead_pump(struct sr_core *core)
-{
-    if (core->stage == STAGE_MAP && core->map_sent && settled(core))
-        commit_start(core);
-    if (core->stage == STAGE_START && settled(core)) /* S3 */
-        send_start(core);
-    if (core->stage == STAGE_OPENING && settled(core))
-        open_leader(core);
-    if (leads_open(core) && core->complete_pending && settled(core)) {
-        struct sr_peer_msg *msg = new_msg(core, SR_MSG_COMPLETE);
-        msg->lineage = core->rec;
-        core->complete_pending = false;
-        core->complete_sent = true;
-        send_msg(core, msg);
-    }
-    if (leads_open(core) && core->completed && settled(core))
-        in_sync(core);
-}
-
 /* ---- following ------------------------------------------------------------------------------------------------- */
 
 static void send_map_part(struct sr_core *core, struct sr_buf *buf, uint32_t n, bool last, bool everything)
 {
-    struct sr_peer_msg *msg = new_msg(core, SR_MSG_MAP);
+    struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_MAP);
     msg->last = last;
     msg->everything = everything;
     msg->n_entries = n;
@@ -426,7 +283,7 @@ static void send_map_part(struct sr_core *core, struct sr_buf *buf, uint32_t n, 
     msg->payload_bytes = n * SR_MAP_ENTRY_BYTES;
     if (!n)
         sr_buf_unref(buf);
-    send_msg(core, msg);
+    core_send_msg(core, msg);
 }
 
 static void send_maps(struct sr_core *core)
@@ -444,8 +301,8 @@ static void send_maps(struct sr_core *core)
                 buf = sr_buf_alloc(NULL, (size_t)SR_MAP_ENTRIES_MAX * SR_MAP_ENTRY_BYTES);
             SR_ASSERT(buf != NULL);
             uint8_t *at = buf->data + (size_t)n * SR_MAP_ENTRY_BYTES;
-            memcpy(at, &i, 4);
-            memcpy(at + 4, &region, 4);
+            uint32_t place[2] = {htole32(i), htole32(region)};
+            memcpy(at, place, sizeof place);
             sr_dirtymap_region_bits(map, region, at + 8);
             if (++n == SR_MAP_ENTRIES_MAX) {
                 send_map_part(core, buf, n, false, false);
@@ -462,7 +319,7 @@ static void on_start(struct sr_core *core, const struct sr_peer_msg *msg)
 {
     const struct sr_record *leader = &msg->lineage;
     if (sr_uuid_is_none(&leader->gen)) {
-        fault_link(core, "%s sent a START without a generation", core->peer_name);
+        core_fault_link(core, "%s sent a START without a generation", core->peer_name);
         return;
     }
     bool same_gen = sr_uuid_equal(&leader->gen, &core->rec.gen);
@@ -477,8 +334,8 @@ static void on_start(struct sr_core *core, const struct sr_peer_msg *msg)
         core->rec.consistent = false;
     }
     sr_lineage_merge_pause(&core->rec, leader);
-    commit_clear_maps(core);
-    commit_record(core);
+    core_commit_clear_maps(core);
+    core_commit_record(core);
     core->stage = STAGE_ADOPTING;
     if (SR_BUG(STARTED_BEFORE_COMMIT))
         core->rec_commit = 0;
@@ -492,40 +349,40 @@ static void on_complete(struct sr_core *core, const struct sr_peer_msg *msg)
     after.n_ancestors = msg->lineage.n_ancestors;
     memcpy(after.ancestors, msg->lineage.ancestors, sizeof after.ancestors);
     if (!sr_record_valid(&after, &why)) {
-        fault_link(core, "a COMPLETE of %s would leave a record with a wrong %s", core->peer_name, why);
+        core_fault_link(core, "a COMPLETE of %s would leave a record with a wrong %s", core->peer_name, why);
         return;
     }
     core->complete_lineage = msg->lineage;
     core->completing_flush = true;
     core->flushes_left = core->n_volumes;
     for (uint32_t i = 0; i < core->n_volumes; i++)
-        start_io(core, IO_FLUSH, core, &core->volumes[i], (struct sr_disk_io){.op = SR_DISK_FLUSH});
+        core_start_io(core, IO_FLUSH, core, &core->volumes[i], (struct sr_disk_io){.op = SR_DISK_FLUSH});
 }
 
 static void follow_pump(struct sr_core *core)
 {
-    if (core->stage == STAGE_JOINING && !core->map_sent && core->n_ios == 0 && settled(core))
+    if (core->stage == STAGE_JOINING && !core->map_sent && core->n_ios == 0 && core_settled(core))
         send_maps(core);
-    if (core->stage == STAGE_ADOPTING && settled(core)) { /* S3 */
+    if (core->stage == STAGE_ADOPTING && core_settled(core)) { /* S3 */
         core->stage = STAGE_OPEN;
         core->mode = MODE_CATCHING_UP;
-        set_cause(core, SR_CAUSE_RESYNCING, "%s", "");
-        send_msg(core, new_msg(core, SR_MSG_STARTED));
+        core_set_cause(core, SR_CAUSE_RESYNCING, "%s", "");
+        core_send_msg(core, core_new_msg(core, SR_MSG_STARTED));
     }
     if (core->mode == MODE_CATCHING_UP && core->completing_flush && core->flushes_left == 0) {
         core->completing_flush = false;
         core->rec.consistent = true;
         core->rec.n_ancestors = core->complete_lineage.n_ancestors;
         memcpy(core->rec.ancestors, core->complete_lineage.ancestors, sizeof core->rec.ancestors);
-        commit_record(core);
+        core_commit_record(core);
         core->completed = true;
     }
-    if (core->mode == MODE_CATCHING_UP && core->completed && settled(core)) {
+    if (core->mode == MODE_CATCHING_UP && core->completed && core_settled(core)) {
         core->completed = false;
         core->mode = MODE_FOLLOWING;
-        set_cause(core, SR_CAUSE_NONE, "%s", "");
-        say(core, SR_LOG_NOTICE, "in sync with %s", core->peer_name);
-        send_msg(core, new_msg(core, SR_MSG_COMPLETED));
+        core_set_cause(core, SR_CAUSE_NONE, "%s", "");
+        core_say(core, SR_LOG_NOTICE, "in sync with %s", core->peer_name);
+        core_send_msg(core, core_new_msg(core, SR_MSG_COMPLETED));
     }
 }
 
@@ -534,11 +391,11 @@ static void follow_pump(struct sr_core *core)
 static void on_bye(struct sr_core *core, const struct sr_peer_msg *msg)
 {
     enum sr_cause cause = msg->cause;
-    end_session(core, SR_CAUSE_NONE);
+    core_end_session(core, SR_CAUSE_NONE);
     if (cause == SR_CAUSE_SHUTDOWN)
-        set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "%s is shutting down", core->peer_name);
+        core_set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "%s is shutting down", core->peer_name);
     else if (cause != SR_CAUSE_CONNECTING)
-        set_cause(core, cause, "%s ended the session", core->peer_name);
+        core_set_cause(core, cause, "%s ended the session", core->peer_name);
 }
 
 static void answered(struct sr_core *core, const struct sr_peer_msg *msg)
@@ -546,7 +403,8 @@ static void answered(struct sr_core *core, const struct sr_peer_msg *msg)
     uint32_t kind;
     void *owner = sr_slots_find(&core->messages, msg->id, &kind);
     if (!owner) {
-        fault_link(core, "%s answered an operation that is not out (%s)", core->peer_name, sr_peer_msg_name(msg->type));
+        core_fault_link(core, "%s answered an operation that is not out (%s)", core->peer_name,
+                        sr_peer_msg_name(msg->type));
         return;
     }
     if (kind == MSG_REQUEST) {
@@ -555,30 +413,32 @@ static void answered(struct sr_core *core, const struct sr_peer_msg *msg)
         bool fetched = msg->type == SR_MSG_FETCHED;
         bool fits = fetched == (state == PIECE_FETCHING) && (fetched || msg->type == SR_MSG_WRITTEN);
         if (!fits || (fetched && msg->error == SR_OK && msg->payload_bytes != request->chunk_length)) {
-            fault_link(core, "%s answered with the wrong message (%s)", core->peer_name, sr_peer_msg_name(msg->type));
+            core_fault_link(core, "%s answered with the wrong message (%s)", core->peer_name,
+                            sr_peer_msg_name(msg->type));
             return;
         }
         sr_slots_give(&core->messages, msg->id);
-        request_peer_done(core, request, msg);
+        core_request_peer_done(core, request, msg);
         return;
     }
     struct copy *copy = owner;
     bool hashed = msg->type == SR_MSG_HASHED;
     if (hashed != (copy->state == COPY_COMPARING) || (!hashed && msg->type != SR_MSG_COPIED)) {
-        fault_link(core, "%s answered with the wrong message (%s)", core->peer_name, sr_peer_msg_name(msg->type));
+        core_fault_link(core, "%s answered with the wrong message (%s)", core->peer_name,
+                        sr_peer_msg_name(msg->type));
         return;
     }
     sr_slots_give(&core->messages, msg->id);
     if (hashed)
-        copy_compared(core, copy, msg);
+        core_copy_compared(core, copy, msg);
     else
-        copy_confirmed(core, copy, msg);
+        core_copy_confirmed(core, copy, msg);
 }
 
 static bool in_stage(struct sr_core *core, const struct sr_peer_msg *msg, bool fits)
 {
     if (!fits)
-        fault_link(core, "%s sent %s out of turn", core->peer_name, sr_peer_msg_name(msg->type));
+        core_fault_link(core, "%s sent %s out of turn", core->peer_name, sr_peer_msg_name(msg->type));
     return fits;
 }
 
@@ -599,7 +459,7 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
     case SR_MSG_MAP:
         if (in_stage(core, msg, core->stage == STAGE_WAIT || (core->stage == STAGE_MAP && !core->map_sent)) &&
             core->stage == STAGE_MAP)
-            add_map(core, msg);
+            core_lead_map(core, msg);
         break;
     case SR_MSG_START:
         if (in_stage(core, msg, core->stage == STAGE_JOINING && core->map_sent))
@@ -607,21 +467,22 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
         break;
     case SR_MSG_STARTED:
         if (in_stage(core, msg, core->stage == STAGE_STARTED))
-            on_started(core);
+            core_lead_started(core);
         break;
     case SR_MSG_COMPLETE:
-        if (in_stage(core, msg, core->stage == STAGE_OPEN && core->mode == MODE_CATCHING_UP && !core->completing_flush))
+        if (in_stage(core, msg,
+                     core->stage == STAGE_OPEN && core->mode == MODE_CATCHING_UP && !core->completing_flush))
             on_complete(core, msg);
         break;
     case SR_MSG_COMPLETED:
-        if (in_stage(core, msg, leads_open(core) && core->complete_sent))
-            on_completed(core);
+        if (in_stage(core, msg, core_leads_open(core) && core->complete_sent))
+            core_lead_completed(core);
         break;
     case SR_MSG_WRITTEN:
     case SR_MSG_COPIED:
     case SR_MSG_HASHED:
     case SR_MSG_FETCHED:
-        if (in_stage(core, msg, leads_open(core)))
+        if (in_stage(core, msg, core_leads_open(core)))
             answered(core, msg);
         break;
     case SR_MSG_WRITE:
@@ -629,14 +490,14 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
     case SR_MSG_HASH:
     case SR_MSG_FETCH:
         if (in_stage(core, msg, follows_open(core)))
-            follow_msg(core, msg);
+            core_follow_msg(core, msg);
         break;
     default:
         in_stage(core, msg, false);
     }
 }
 
-void on_msg(struct sr_core *core, struct sr_peer_msg *msg)
+void core_on_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
     bool hello = msg->type == SR_MSG_HELLO;
     bool of_this = core->stage != STAGE_NONE && msg->session == core->session;
@@ -647,13 +508,13 @@ void on_msg(struct sr_core *core, struct sr_peer_msg *msg)
     sr_peer_msg_free(msg);
 }
 
-void session_pump(struct sr_core *core)
+void core_session_pump(struct sr_core *core)
 {
     greet(core);
     if (core->greet_back && core->hello_sent && core->stage == STAGE_HELLO) {
         core->greet_back = false;
         on_greetings(core);
     }
-    lead_pump(core);
+    core_lead_pump(core);
     follow_pump(core);
 }

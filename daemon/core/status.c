@@ -21,9 +21,10 @@ static bool blip(const struct sr_core *core, uint64_t now_us)
 {
     bool was_in_sync = core->rec.base_kind == SR_BASE_NONE && core->rec.consistent;
     bool recent = now_us - core->in_sync_us < (uint64_t)core->tune.stall_budget_ms * 1000;
-    return was_in_sync && recent && core->in_sync_us && (core->mode == MODE_HOLDING || core->mode == MODE_STANDBY ||
-                                                         core->mode == MODE_RESYNCING || core->mode == MODE_CATCHING_UP) &&
-           dirty_blocks(core) == 0;
+    return was_in_sync && recent && core->in_sync_us &&
+           (core->mode == MODE_HOLDING || core->mode == MODE_STANDBY || core->mode == MODE_RESYNCING ||
+            core->mode == MODE_CATCHING_UP) &&
+           core_dirty_blocks(core) == 0;
 }
 
 enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us)
@@ -57,7 +58,7 @@ static enum sr_verdict verdict(const struct sr_core *core, enum sr_sync sync)
     bool other_serves = core->peer_known && core->peer.record.role == SR_ROLE_ACTIVE;
     if (sync == SR_SYNC_IN_SYNC)
         return SR_VERDICT_PROTECTED;
-    if (serving(core) || other_serves)
+    if (core_serving(core) || other_serves)
         return SR_VERDICT_EXPOSED;
     /* an alternate that cannot see the active site does not know; the hosts may well be served there */
     if (core->rec.role == SR_ROLE_ALTERNATE && !core->link_up)
@@ -91,12 +92,12 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
     if (status->cause != SR_CAUSE_NONE)
         snprintf(status->detail, sizeof status->detail, "%s", core->detail);
     status->link_up = core->link_up;
-    status->serving = serving(core) && core->serve_told;
+    status->serving = core_serving(core) && core->serve_told;
     status->peer_known = core->peer_known;
     status->peer = core->peer.record;
     status->peer_usable = core->mode == MODE_MIRRORING ||
                           (core->peer_known && core->peer.record.consistent && core->mode != MODE_RESYNCING);
-    status->dirty_blocks = dirty_blocks(core);
+    status->dirty_blocks = core_dirty_blocks(core);
     for (uint32_t i = 0; i < core->n_volumes; i++) {
         const struct sr_dirtymap *map = &core->volumes[i].map;
         if (map->from < map->n_blocks)

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#define JUDGE_EVERY_US 100000u  /* the controller moves at most that often */
-#define HOST_QUIET_US 500000u   /* no host write for that long: nobody is disturbed */
-#define BURST_US 50000u         /* the bucket holds that much of the rate */
-#define SMOOTH 0.1
-#define CALM_FLOOR_US 200.0     /* differences below that are noise */
+#define JUDGE_EVERY_US 100000u /* the controller moves at most that often */
+#define HOST_QUIET_US  500000u /* no host write for that long: nobody is disturbed */
+#define BURST_US       50000u  /* the bucket holds that much of the rate */
+#define SMOOTH         0.1
+#define CALM_FLOOR_US  200.0 /* differences below that are noise */
 
 void sr_throttle_begin(struct sr_throttle *throttle, uint64_t now_us)
 {
@@ -99,7 +99,8 @@ void sr_throttle_moved(struct sr_throttle *throttle, uint64_t now_us, uint64_t b
     if (elapsed < 500000)
         return;
     uint64_t rate = (uint64_t)((double)throttle->window_bytes * 1e6 / (double)elapsed);
-    throttle->measured_bytes_per_s = throttle->measured_bytes_per_s ? (throttle->measured_bytes_per_s + rate) / 2 : rate;
+    throttle->measured_bytes_per_s =
+        throttle->measured_bytes_per_s ? (throttle->measured_bytes_per_s + rate) / 2 : rate;
     throttle->window_bytes = 0;
     throttle->window_began_us = now_us;
 }
