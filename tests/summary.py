@@ -7,6 +7,15 @@ import pathlib
 import sys
 import xml.etree.ElementTree as xml
 
+
+def reason(case):
+    """What the test itself printed of why it could not run."""
+    for line in (case.findtext("system-out") or "").splitlines():
+        if "skip" in line.lower():
+            return line.strip()[:200]
+    return case.find("skipped").get("message") or ""
+
+
 folder, failed_builds = pathlib.Path(sys.argv[1]), sys.argv[2:]
 passed, failed, skipped = 0, [], []
 for file in sorted(folder.glob("*.xml")):
@@ -15,7 +24,7 @@ for file in sorted(folder.glob("*.xml")):
         if case.get("status") == "run" and case.find("failure") is None:
             passed += 1
         elif case.find("skipped") is not None and case.get("status") != "fail":
-            skipped.append(name + ": " + (case.find("skipped").get("message") or ""))
+            skipped.append("%s: %s" % (name, reason(case)))
         else:
             failed.append(name)
 for name in skipped:
