@@ -117,7 +117,7 @@ class Certificates(pair.Case):
         with fresh(p, "b"):
             p.start("b")
             pair.wait_for(lambda: re.search(r"certificate.*\bb\b", p.log("a")), 20, "a names the name it wants")
-            self.assertNotEqual(p.status("a", "v")["sync"], "in-sync")
+            p.wait_status("a", "v", sync="out-of-sync")
             self.assertEqual(p.ctl_ok("b", "volume", "list").doc["volumes"], [])
             p.stop("b")
         self.mended(restore, stop=False)
@@ -193,7 +193,7 @@ class Identity(pair.Case):
         with fresh(p, "b"):  # no group in the state yet: now the peer has to notice
             p.start("b")
             pair.wait_for(lambda: "group" in p.log("a"), 20, "the other group is named")
-            self.assertNotEqual(p.status("a", "v")["sync"], "in-sync")
+            p.wait_status("a", "v", sync="out-of-sync")
             self.assertEqual(p.ctl_ok("b", "volume", "list").doc["volumes"], [])
             p.stop("b")
         with open(p.sites["b"].config, "w") as file:
