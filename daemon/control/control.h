@@ -72,7 +72,8 @@ void sr_control_close(struct sr_control *control, void (*closed_cb)(void *arg), 
 void sr_control_state_changed(struct sr_control *control);
 
 /* An event for Events: kept among the recent ones, sent to followers.  kind is one of the words in control.proto;
- * object may be "".  A follower that does not keep up loses events, never delays anybody. */
+ * object may be "".  A follower that does not keep up loses events, never delays anybody.  control may be NULL: what
+ * ends after the socket was closed, while the site stops, has nobody left to tell. */
 void sr_control_emit(struct sr_control *control, enum sr_log_level level, const char *kind, const char *object,
                      uint64_t wall_ms, const char *format, ...) __attribute__((format(printf, 6, 7)));
 

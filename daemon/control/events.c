@@ -90,7 +90,7 @@ void sr_control_emit(struct sr_control *control, enum sr_log_level level, const 
     struct event *event;
     va_list ap;
 
-    if (control->closing)
+    if (!control || control->closing)
         return;
     event = &control->events[++control->last_sequence % EVENTS_KEPT];
     memset(event, 0, sizeof(*event));

@@ -367,7 +367,14 @@ class Pair:
 
     def in_sync(self, volume):
         """True if both sites say so; then nothing may be dirty."""
-        shown = [self.status(name, volume) for name in SITES]
+        shown = []
+        for name in SITES:
+            result = self.ctl(name, "collection", "show", volume)
+            if result.code == 3 and not self.ended(self.sites[name]):
+                return False  # it was started and does not listen yet
+            if result.code != 0:
+                raise Failure(f"at site {name}: {result!r}")
+            shown.append(result.doc["collection"])
         if any(one["sync"] != "in-sync" for one in shown):
             return False
         for one in shown:
