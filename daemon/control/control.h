@@ -68,7 +68,8 @@ enum sr_error sr_control_open(uv_loop_t *loop, const struct sr_control_options *
  * may come even after that. */
 void sr_control_close(struct sr_control *control, void (*closed_cb)(void *arg), void *closed_arg);
 
-/* Some state may have changed: waiters are looked at again soon (calls are merged).  Cheap without waiters. */
+/* Some state may have changed: waiters are looked at again soon (calls are merged).  Cheap without waiters.  control
+ * may be NULL, as for sr_control_emit. */
 void sr_control_state_changed(struct sr_control *control);
 
 /* An event for Events: kept among the recent ones, sent to followers.  kind is one of the words in control.proto;

@@ -120,7 +120,7 @@ void wait_timed_out(struct sr_control_call *call)
 
 void sr_control_state_changed(struct sr_control *control)
 {
-    if (control->closing || TAILQ_EMPTY(&control->calls[CALL_WAIT]))
+    if (!control || control->closing || TAILQ_EMPTY(&control->calls[CALL_WAIT]))
         return;
     if (!uv_is_active((uv_handle_t *)&control->wait_timer))
         uv_timer_start(&control->wait_timer, on_timer, WAIT_MERGE_MS, 0);

@@ -145,6 +145,28 @@ class Volumes(pair.Case):
                     p.ctl_ok("a", "volume", "delete", "v", "--force=v")
                     self.assertEqual(self.settle(p), [])
 
+    def test_a_site_that_is_stopped_meanwhile(self):
+        """In order, and with nobody left to tell: what a creation or deletion undoes may end after the socket is closed."""
+        p = self.pair()
+        for turn in range(12):
+            victim = "ab"[turn % 2]
+            verb = ("create", "delete")[turn // 2 % 2]
+            if verb == "delete" and not self.listed(p, "a"):
+                p.ctl_ok("a", "volume", "create", "v", "--size", "32MiB", "--wait=20s")
+            args = {"create": ["--size", "32MiB", "--preallocate"], "delete": ["--force=v"]}[verb]
+            client = subprocess.Popen([pair.SYNCREPCTL, "--control", p.sites["a"].ctl, "volume", verb, "v", *args],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                client.wait(timeout=(0.01, 0.03, 0.08)[turn // 4])
+            except subprocess.TimeoutExpired:
+                pass
+            p.restart(victim)  # a bad end fails the test
+            self.assertIn(client.wait(timeout=60), (0, 1, 3, 4))
+            p.ctl_ok("a", "wait", "--for", "connected", "--timeout", "20s")
+            if self.settle(p):
+                p.ctl_ok("a", "volume", "delete", "v", "--force=v")
+            self.settle(p, ([],))
+
     def test_a_client_that_dies_changes_nothing(self):
         p = self.pair()
         client = subprocess.Popen([pair.SYNCREPCTL, "--control", p.sites["a"].ctl, "volume", "create", "v", "--size",
