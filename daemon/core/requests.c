@@ -467,6 +467,9 @@ void core_request_io_done(struct sr_core *core, struct request *request, enum sr
         return;
     }
     bool wrote = request->state == PIECE_REWRITING || (request->state == PIECE_RUNNING && !is_read(request));
+    if (wrote && error == SR_E_NO_SPACE)
+        core_say(core, SR_LOG_WARNING,
+                 "no space left in the pool here: hosts get errors for writes that need new space");
     if (wrote && error != SR_OK && error != SR_E_NO_SPACE) {
         core_replica_failed(core, request->volume,
                             request->state == PIECE_RUNNING ? "write" : "rewrite of a bad block", error);
