@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "meta/env.h"
@@ -26,6 +27,9 @@ static enum sr_error failed(int errnum, const char *what, const char *path, char
     snprintf(error_text, error_text_bytes, "%s: cannot %s: %s", path, what, strerror(errnum));
     return sr_error_from_errno(errnum);
 }
+
+#define LOCK_WAIT_MS  1000
+#define LOCK_RETRY_MS 20
 
 /* ---- the lock -------------------------------------------------------------------------------------- */
 
@@ -79,6 +83,20 @@ static void write_pid(int fd)
         (void)!ftruncate(fd, 0);
 }
 
+/* A daemon that was killed holds the lock until the kernel has taken it apart, which a restart may well overtake. */
+static int take_lock(int fd, struct flock *lock)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_RETRY_MS * 1000000L};
+    int failed;
+
+    for (int i = 0; (failed = fcntl(fd, F_OFD_SETLK, lock)) != 0 && i < LOCK_WAIT_MS / LOCK_RETRY_MS; i++) {
+        if (errno != EAGAIN && errno != EACCES)
+            break;
+        nanosleep(&pause, NULL);
+    }
+    return failed;
+}
+
 enum sr_error sr_meta_folder_lock(const char *state_dir, int *fd_out, char *error_text, size_t error_text_bytes)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -91,7 +109,7 @@ enum sr_error sr_meta_folder_lock(const char *state_dir, int *fd_out, char *erro
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return failed(errno, "open", path, error_text, error_text_bytes);
-    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+    if (take_lock(fd, &lock) != 0) {
         error = errno == EAGAIN || errno == EACCES ? locked_by_other(state_dir, fd, error_text, error_text_bytes)
                                                    : failed(errno, "lock", path, error_text, error_text_bytes);
         close(fd);

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/names.h"
@@ -93,7 +94,12 @@ static enum sr_error preallocate(const struct making *making)
 {
     enum sr_error error;
     uint8_t *zeroes;
+    struct statvfs room;
 
+    /* Asked first: reserving more than there is would take all there is until it fails, and hosts of other volumes
+     * in the pool would be told that it is full. */
+    if (fstatvfs(making->fd, &room) == 0 && making->image->size_bytes / room.f_frsize > room.f_bavail)
+        return say(making, ENOSPC, "reserve room for");
     if (fallocate(making->fd, 0, 0, (off_t)making->image->size_bytes) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
         return say(making, errno, "reserve room for");
     zeroes = mmap(NULL, ZERO_CHUNK_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
