@@ -176,7 +176,7 @@ class Volumes(pair.Case):
         pair.wait_for(lambda: os.path.exists(p.image("a", "v")) or client.poll() is not None, 20, "it begins")
         client.send_signal(signal.SIGKILL)
         client.wait()
-        pair.wait_for(lambda: all(self.listed(p, site) == ["v"] for site in pair.SITES), 30,
+        pair.wait_for(lambda: all(p.ctl(site, "collection", "show", "v").code == 0 for site in pair.SITES), 30,
                       "the volume is made all the same")
         p.compare("v")
 
