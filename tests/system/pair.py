@@ -14,6 +14,7 @@ import ctypes
 import errno
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -157,7 +158,9 @@ class Pair:
             self.link = proxy.Proxy(self.sites["a"].config, self.sites["b"].config)
             settings["a.peer.address"] = f"127.0.0.1:{self.link.to_b}"
             settings["b.peer.address"] = f"127.0.0.1:{self.link.to_a}"
-        command = [LOCALPAIR, "up", self.folder]
+        # A loopback address of its own: another process can never take the port of a site that is down for a moment.
+        self.host = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}"
+        command = [LOCALPAIR, "up", self.folder, "--host", self.host]
         for key, value in settings.items():
             where, _, name = key.partition(".")
             for site in SITES if where == "both" else (where,):

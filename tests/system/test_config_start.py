@@ -68,7 +68,7 @@ class Folders(pair.Case):
             text = file.read()
         other = os.path.join(p.folder, "other.yaml")
         with open(other, "w") as file:  # everything else is its own
-            text = re.sub(r"127\.0\.0\.1:\d+", lambda m: f"127.0.0.1:{20000 + hash(m.group()) % 9000}", text)
+            text = re.sub(re.escape(p.host) + r":\d+", lambda m: f"{p.host}:{20000 + hash(m.group()) % 9000}", text)
             file.write(text.replace("/a/nbd.sock", "/a/nbd2.sock").replace("/a/ctl.sock", "/a/ctl2.sock"))
         for config in other, p.sites["a"].config:
             code, out = tools.run(pair.SYNCREPD, "--config", config, timeout=30)

@@ -20,7 +20,7 @@ PATTERN = bytes(range(256)) * 16
 def connect(p, name="a", tcp=False, timeout=20):
     sock = socket.socket(socket.AF_INET if tcp else socket.AF_UNIX)
     sock.settimeout(timeout)
-    sock.connect(("127.0.0.1", tools.tcp_port(p, name)) if tcp else p.sites[name].nbd)
+    sock.connect((p.host, tools.tcp_port(p, name)) if tcp else p.sites[name].nbd)
     return sock
 
 

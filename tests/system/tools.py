@@ -38,7 +38,7 @@ def tcp_port(p, name):
 
 def uri(p, name, volume, tcp=False):
     if tcp:
-        return f"nbd://127.0.0.1:{tcp_port(p, name)}/{volume}"
+        return f"nbd://{p.host}:{tcp_port(p, name)}/{volume}"
     return f"nbd+unix:///{volume}?socket={p.sites[name].nbd}"
 
 
