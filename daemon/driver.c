@@ -146,6 +146,14 @@ static void serve(struct sr_collection *collection, bool on)
         sr_link_events_work_ended(site);
 }
 
+/* The role goes to the other site: no new hosts, no new requests; SERVE false comes when all were answered. */
+static void retire(struct sr_collection *collection)
+{
+    collection->serving = false;
+    for (uint32_t i = 0; i < collection->n_volumes; i++)
+        sr_hosts_retire(collection->volumes[i]);
+}
+
 /* The answer is given when the step is over. */
 static void answer(struct sr_site *site, uint64_t id, enum sr_error error, const char *text)
 {
@@ -212,6 +220,9 @@ static void carry_out(struct sr_collection *collection, struct sr_action *action
         break;
     case SR_ACT_SERVE:
         serve(collection, action->serve);
+        break;
+    case SR_ACT_RETIRE:
+        retire(collection);
         break;
     case SR_ACT_LINK_FAULT:
         sr_link_events_fault(site, action->text);

@@ -127,6 +127,12 @@ void sr_hosts_drop(struct sr_volume *volume)
         sr_nbd_drop_export(volume->site->nbd, volume);
 }
 
+void sr_hosts_retire(struct sr_volume *volume)
+{
+    if (volume->site->nbd)
+        sr_nbd_retire_export(volume->site->nbd, volume);
+}
+
 /* A set that is not good leaves the old one in use. */
 enum sr_error sr_hosts_load_tls(struct sr_site *site, const struct sr_config *config, char *text, size_t text_bytes)
 {

@@ -247,6 +247,7 @@ enum sr_error sr_hosts_start(struct sr_site *site, char *text, size_t text_bytes
 enum sr_error sr_hosts_load_tls(struct sr_site *site, const struct sr_config *config, char *text, size_t text_bytes);
 void sr_hosts_reply(struct sr_site *site, uint64_t id, enum sr_error error);
 void sr_hosts_drop(struct sr_volume *volume);
+void sr_hosts_retire(struct sr_volume *volume); /* no more requests are read; those that were get their answers */
 
 /* ---- catalog.c, catalog_peer.c, removal.c, reconcile.c ------------------------------------------------------ */
 

@@ -32,8 +32,8 @@
 #define SR_FRAME_TEXT_BYTES        160
 
 /* Protocol versions that this build speaks. */
-#define SR_WIRE_VERSION_MIN   1
-#define SR_WIRE_VERSION_MAX   1
+#define SR_WIRE_VERSION_MIN   2 /* 1 could not change roles */
+#define SR_WIRE_VERSION_MAX   2
 #define SR_WIRE_VERSION_HELLO 1 /* HELLO, HELLO_ACK and REFUSED are sent as this version for ever */
 
 /* Types from here on that a reader does not know are skipped, any other unknown one is a fault. */

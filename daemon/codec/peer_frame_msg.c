@@ -20,10 +20,13 @@ uint32_t sr_frame_msg_payload_bytes(const struct sr_peer_msg *msg)
         return msg->n_entries * SR_MAP_ENTRY_BYTES;
     case SR_MSG_WRITE:
     case SR_MSG_COPY:
+    case SR_MSG_FORWARD:
         return msg->content == SR_CONTENT_DATA ? (uint32_t)msg->length_bytes : 0;
     case SR_MSG_HASH:
         return (uint32_t)(msg->length_bytes / SR_BLOCK_BYTES) * SR_DIGEST_BYTES;
     case SR_MSG_FETCHED: /* see check_fetched */
+        return msg->error == SR_OK ? msg->payload_bytes : 0;
+    case SR_MSG_FORWARDED: /* of a read: the core knows what it asked for */
         return msg->error == SR_OK ? msg->payload_bytes : 0;
     default:
         return 0;
@@ -56,6 +59,16 @@ static const char *check_write(const struct sr_peer_msg *msg)
     if (msg->content != SR_CONTENT_DATA && msg->content != SR_CONTENT_ZERO && msg->content != SR_CONTENT_TRIM)
         return "content: unknown number";
     return check_range(msg, msg->content == SR_CONTENT_DATA ? SR_IO_MAX_BYTES : SR_FRAME_RANGE_MAX_BYTES);
+}
+
+/* A host's request, which may be longer than a piece of it. */
+static const char *check_forward(const struct sr_peer_msg *msg)
+{
+    bool by_content = msg->content == SR_CONTENT_DATA || msg->content == SR_CONTENT_READ;
+
+    if (msg->content > SR_CONTENT_READ)
+        return "content: unknown number";
+    return check_range(msg, by_content ? SR_IO_MAX_BYTES : SR_VOLUME_MAX_BYTES);
 }
 
 static const char *check_copy(const struct sr_peer_msg *msg)
@@ -110,6 +123,7 @@ static const char *check_fields(const struct sr_peer_msg *msg)
 
     switch (msg->type) {
     case SR_MSG_HELLO:
+    case SR_MSG_PROBED:
         return sr_record_valid(&msg->greeting.record, &why) ? NULL : why;
     case SR_MSG_MAP:
         return msg->n_entries > SR_MAP_ENTRIES_MAX ? "n_entries: more than 4096" : NULL;
@@ -131,11 +145,20 @@ static const char *check_fields(const struct sr_peer_msg *msg)
     case SR_MSG_FLUSH:
     case SR_MSG_FLUSHED:
         return check_answer(msg);
+    case SR_MSG_FORWARD:
+        return check_forward(msg);
+    case SR_MSG_FORWARDED:
+        return msg->payload_bytes > SR_IO_MAX_BYTES ? "payload_len: more than any question had" : NULL;
     case SR_MSG_COMPLETE:
         return check_complete(msg);
     case SR_MSG_BYE:
     case SR_MSG_STARTED:
     case SR_MSG_COMPLETED:
+    case SR_MSG_PREPARE:
+    case SR_MSG_READY:
+    case SR_MSG_TAKE:
+    case SR_MSG_TAKEN:
+    case SR_MSG_PROBE:
         return NULL;
     }
     return "type: unknown number";
@@ -173,6 +196,8 @@ static void give_record(Syncrep__Peer__Record *to, const struct sr_record *from)
     to->discard_peer = sr_frame_give_uuid(&from->discard_peer);
     to->paused = from->paused;
     to->pause_counter = from->pause_counter;
+    to->gen_wall_ms = from->gen_wall_ms;
+    to->synced_wall_ms = from->synced_wall_ms;
 }
 
 /* Packs the protobuf message m into out and answers its length. */
@@ -198,6 +223,8 @@ static size_t pack_hello(const struct sr_uuid *collection, const struct sr_peer_
     give_record(&record, &msg->greeting.record);
     m.record = &record;
     m.map_empty = msg->greeting.map_empty;
+    m.dirty_blocks = msg->greeting.dirty_blocks;
+    m.id = msg->id;
     return pack(&m.base, out, capacity);
 }
 
@@ -255,6 +282,7 @@ static size_t pack_start(const struct sr_uuid *collection, const struct sr_peer_
     m.made_by = msg->lineage.made_by;
     m.paused = msg->lineage.paused;
     m.pause_counter = msg->lineage.pause_counter;
+    m.gen_wall_ms = msg->lineage.gen_wall_ms;
     return pack(&m.base, out, capacity);
 }
 
@@ -297,6 +325,18 @@ static size_t pack_completed(const struct sr_uuid *collection, const struct sr_p
     return pack(&m.base, out, capacity);
 }
 
+static size_t pack_role(const struct sr_uuid *collection, const struct sr_peer_msg *msg, uint8_t *out,
+                        size_t capacity)
+{
+    Syncrep__Peer__Role m;
+
+    PB_BEGIN(m, syncrep__peer__role__init);
+    m.id = msg->id;
+    m.error = msg->error;
+    m.n_forwards = msg->n_forwards;
+    return pack(&m.base, out, capacity);
+}
+
 size_t sr_frame_encode_msg(uint8_t *out, size_t capacity, uint16_t version, const struct sr_uuid *collection,
                            const struct sr_peer_msg *msg)
 {
@@ -308,6 +348,7 @@ size_t sr_frame_encode_msg(uint8_t *out, size_t capacity, uint16_t version, cons
     SR_ASSERT(sr_frame_msg_check(msg) == NULL);
     switch (msg->type) {
     case SR_MSG_HELLO:
+    case SR_MSG_PROBED:
         pack_fn = pack_hello;
         break;
     case SR_MSG_BYE:
@@ -327,6 +368,7 @@ size_t sr_frame_encode_msg(uint8_t *out, size_t capacity, uint16_t version, cons
     case SR_MSG_HASH:
     case SR_MSG_FETCH:
     case SR_MSG_FLUSH:
+    case SR_MSG_FORWARD:
         pack_fn = pack_io;
         break;
     case SR_MSG_WRITTEN:
@@ -334,6 +376,7 @@ size_t sr_frame_encode_msg(uint8_t *out, size_t capacity, uint16_t version, cons
     case SR_MSG_HASHED:
     case SR_MSG_FETCHED:
     case SR_MSG_FLUSHED:
+    case SR_MSG_FORWARDED:
         pack_fn = pack_io_done;
         break;
     case SR_MSG_COMPLETE:
@@ -341,6 +384,13 @@ size_t sr_frame_encode_msg(uint8_t *out, size_t capacity, uint16_t version, cons
         break;
     case SR_MSG_COMPLETED:
         pack_fn = pack_completed;
+        break;
+    case SR_MSG_PREPARE:
+    case SR_MSG_READY:
+    case SR_MSG_TAKE:
+    case SR_MSG_TAKEN:
+    case SR_MSG_PROBE:
+        pack_fn = pack_role;
         break;
     }
     header_bytes = pack_fn(collection, msg, out + SR_FRAME_FIXED_BYTES, capacity - SR_FRAME_FIXED_BYTES);
@@ -391,6 +441,8 @@ static const char *take_record(const Syncrep__Peer__Record *from, struct sr_reco
     to->discard = from->discard;
     to->paused = from->paused;
     to->pause_counter = from->pause_counter;
+    to->gen_wall_ms = from->gen_wall_ms;
+    to->synced_wall_ms = from->synced_wall_ms;
     return take_ancestors(&from->ancestors, to);
 }
 
@@ -400,7 +452,9 @@ static const char *take_hello(const void *from, struct sr_peer_msg *msg)
 
     if (!m->record)
         return "record: missing";
+    msg->id = m->id;
     msg->greeting.map_empty = m->map_empty;
+    msg->greeting.dirty_blocks = m->dirty_blocks;
     return take_record(m->record, &msg->greeting.record);
 }
 
@@ -431,6 +485,7 @@ static const char *take_start(const void *from, struct sr_peer_msg *msg)
     msg->lineage.made_by = (enum sr_made_by)m->made_by;
     msg->lineage.paused = m->paused;
     msg->lineage.pause_counter = m->pause_counter;
+    msg->lineage.gen_wall_ms = m->gen_wall_ms;
     return sr_frame_take_uuid(&m->gen, &msg->lineage.gen) ? NULL : "gen: not 16 bytes";
 }
 
@@ -445,7 +500,7 @@ static const char *take_io(const void *from, struct sr_peer_msg *msg)
 {
     const Syncrep__Peer__Io *m = from;
 
-    if (m->content > SR_CONTENT_TRIM)
+    if (m->content > SR_CONTENT_READ)
         return "content: unknown number";
     msg->id = m->id;
     msg->volume = m->volume;
@@ -487,6 +542,16 @@ static const char *take_completed(const void *from, struct sr_peer_msg *msg)
     return NULL;
 }
 
+static const char *take_role(const void *from, struct sr_peer_msg *msg)
+{
+    const Syncrep__Peer__Role *m = from;
+
+    msg->id = m->id;
+    msg->error = sr_error_from_wire(m->error);
+    msg->n_forwards = m->n_forwards;
+    return NULL;
+}
+
 /* Every message of a collection begins alike. */
 struct pb_common {
     ProtobufCMessage base;
@@ -507,6 +572,7 @@ PB_COMMON(Syncrep__Peer__Io);
 PB_COMMON(Syncrep__Peer__IoDone);
 PB_COMMON(Syncrep__Peer__Complete);
 PB_COMMON(Syncrep__Peer__Completed);
+PB_COMMON(Syncrep__Peer__Role);
 
 struct decoder {
     uint16_t type;
@@ -532,6 +598,14 @@ static const struct decoder decoders[] = {
     {SR_MSG_COMPLETED, &syncrep__peer__completed__descriptor, take_completed},
     {SR_MSG_FLUSH, &syncrep__peer__io__descriptor, take_io},
     {SR_MSG_FLUSHED, &syncrep__peer__io_done__descriptor, take_io_done},
+    {SR_MSG_PREPARE, &syncrep__peer__role__descriptor, take_role},
+    {SR_MSG_READY, &syncrep__peer__role__descriptor, take_role},
+    {SR_MSG_TAKE, &syncrep__peer__role__descriptor, take_role},
+    {SR_MSG_TAKEN, &syncrep__peer__role__descriptor, take_role},
+    {SR_MSG_FORWARD, &syncrep__peer__io__descriptor, take_io},
+    {SR_MSG_FORWARDED, &syncrep__peer__io_done__descriptor, take_io_done},
+    {SR_MSG_PROBE, &syncrep__peer__role__descriptor, take_role},
+    {SR_MSG_PROBED, &syncrep__peer__hello__descriptor, take_hello},
 };
 
 #define COUNT_ONE(name, number) +1

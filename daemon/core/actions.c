@@ -74,7 +74,8 @@ uint64_t core_start_io(struct sr_core *core, enum io_owner kind, void *owner, st
 
 struct sr_peer_msg *sr_peer_msg_new(enum sr_peer_msg_type type, uint64_t session)
 {
-    bool whole = type == SR_MSG_HELLO || type == SR_MSG_START || type == SR_MSG_COMPLETE;
+    bool whole =
+        type == SR_MSG_HELLO || type == SR_MSG_START || type == SR_MSG_COMPLETE || type == SR_MSG_PROBED;
     struct sr_peer_msg *msg = malloc(sizeof *msg);
     SR_ASSERT(msg != NULL);
     memset(msg, 0, whole ? sizeof *msg : offsetof(struct sr_peer_msg, greeting));
@@ -129,11 +130,34 @@ void core_send_msg(struct sr_core *core, struct sr_peer_msg *msg)
     core_act(core, SR_ACT_SEND)->msg = msg;
 }
 
-void core_reply_request(struct sr_core *core, uint64_t id, enum sr_error error)
+void core_reply_host(struct sr_core *core, uint64_t id, enum sr_error error)
 {
     struct sr_action *action = core_act(core, SR_ACT_REPLY);
     action->reply.id = id;
     action->reply.error = error;
+}
+
+static void answer_forward(struct sr_core *core, const struct request *request, enum sr_error error)
+{
+    if (!core->link_up || core->stage != STAGE_OPEN || request->forwarded != core->sessions_ended + 1)
+        return; /* the other site has closed that host's connection */
+    struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_FORWARDED);
+    msg->id = request->host.id;
+    msg->volume = request->host.volume;
+    msg->error = error;
+    if (error == SR_OK && request->host.op == SR_HOST_READ) {
+        msg->payload = sr_buf_ref(request->host.buf);
+        msg->payload_bytes = (uint32_t)request->host.length_bytes;
+    }
+    core_send_msg(core, msg);
+}
+
+void core_reply_request(struct sr_core *core, const struct request *request, enum sr_error error)
+{
+    if (request->forwarded)
+        answer_forward(core, request, error);
+    else
+        core_reply_host(core, request->host.id, error);
 }
 
 void core_answer_admin(struct sr_core *core, uint64_t id, enum sr_error error, const char *format, ...)

@@ -9,21 +9,40 @@
 
 #define ADMIN_SLACK_MS 2000u
 
-static void remember(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool needs_peer)
+struct admin *core_remember_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command,
+                                  uint64_t deadline_us)
 {
     struct admin *admin = calloc(1, sizeof *admin);
     SR_ASSERT(admin != NULL);
     admin->id = id;
     admin->command = command;
     admin->commit = core->rec_commit;
-    admin->needs_peer = needs_peer;
-    admin->deadline_us = core->now_us + (uint64_t)(core->tune.stall_budget_ms + ADMIN_SLACK_MS) * 1000;
+    admin->deadline_us = deadline_us;
     TAILQ_INSERT_TAIL(&core->admins, admin, link);
+    return admin;
+}
+
+void core_end_admin(struct sr_core *core, struct admin *admin)
+{
+    TAILQ_REMOVE(&core->admins, admin, link);
+    free(admin);
+}
+
+static struct admin *remember(struct sr_core *core, uint64_t id, enum sr_admin_command command)
+{
+    return core_remember_admin(core, id, command,
+                               core->now_us + (uint64_t)(core->tune.stall_budget_ms + ADMIN_SLACK_MS) * 1000);
 }
 
 static void set_pause(struct sr_core *core, uint64_t id, enum sr_admin_command command)
 {
     bool pause = command == SR_ADMIN_PAUSE;
+    bool moving = core->mode == MODE_HANDING_OVER || core->rec.handover || core->taking;
+    if (pause && moving) {
+        core_answer_admin(core, id, SR_E_BUSY, "%s: its active role is being handed over: try again after that",
+                          core->name);
+        return;
+    }
     if (core->rec.paused == pause && core_settled(core)) {
         core_answer_admin(core, id, SR_OK, pause ? "%s is paused already" : "%s is not paused", core->name);
         return;
@@ -42,7 +61,7 @@ static void set_pause(struct sr_core *core, uint64_t id, enum sr_admin_command c
     core->retry_at_us = 0;
     core->retry_ms = 0;
     core_say(core, SR_LOG_NOTICE, "%s by an administrator", pause ? "paused" : "resumed");
-    remember(core, id, command, true);
+    remember(core, id, command)->needs_peer = true;
 }
 
 /* The new copy's life begins when the last I/O of the old one has ended: what still fails there is not its fault. */
@@ -78,8 +97,7 @@ static void replace(struct sr_core *core, uint64_t id, bool force)
             core->name);
         return;
     }
-    remember(core, id, SR_ADMIN_REPLACE, false);
-    TAILQ_LAST(&core->admins, admin_list)->waits_for_disk = true;
+    remember(core, id, SR_ADMIN_REPLACE)->waits_for_disk = true;
 }
 
 void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force)
@@ -93,11 +111,22 @@ void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command comm
         replace(core, id, force);
         break;
     case SR_ADMIN_STOP:
+        if (core->mode == MODE_HANDING_OVER)
+            core_handover_undo(core, "this site is stopping");
         core->stopping = true;
-        remember(core, id, command, false);
+        remember(core, id, command);
         break;
-    default:
-        core_answer_admin(core, id, SR_E_UNSUPPORTED, "not in this version");
+    case SR_ADMIN_SWITCHOVER:
+        core_handover_command(core, id);
+        break;
+    case SR_ADMIN_FAILOVER:
+        core_failover_command(core, id, force);
+        break;
+    case SR_ADMIN_DISCARD:
+        core_discard_command(core, id);
+        break;
+    case SR_ADMIN_PROBE:
+        core_probe_command(core, id);
         break;
     }
 }
@@ -109,7 +138,7 @@ static bool stopped(struct sr_core *core)
         return false;
     if (core->save_at_us == 0 && TAILQ_EMPTY(&core->intents.all) && !core->building && !core->flying) {
         core_end_session(core, SR_CAUSE_SHUTDOWN);
-        return core->n_ios == 0;
+        return core->n_ios == 0 && !core->building;
     }
     core_cool_all(core);
     core->save_at_us = core->save_at_us ? 1 : 0; /* now */
@@ -134,6 +163,10 @@ static const char *done_text(const struct sr_core *core, const struct admin *adm
         return core->link_up ? "paused" : "paused here; the other site takes it over when it is back";
     case SR_ADMIN_RESUME:
         return core->link_up ? "resumed" : "resumed here; the other site takes it over when it is back";
+    case SR_ADMIN_FAILOVER:
+        return "active here";
+    case SR_ADMIN_DISCARD:
+        return "what only this site held is given up; the other copy is taken over as soon as the sites agree";
     case SR_ADMIN_REPLACE:
         return "replaced; it is copied in full as soon as the sites are connected";
     default:
@@ -147,6 +180,19 @@ void core_admins_pump(struct sr_core *core)
     for (admin = TAILQ_FIRST(&core->admins); admin; admin = next) {
         next = TAILQ_NEXT(admin, link);
         bool late = core->now_us >= admin->deadline_us;
+        if (admin->command == SR_ADMIN_SWITCHOVER && !late)
+            continue; /* answered by handover.c */
+        if (admin->command == SR_ADMIN_SWITCHOVER) {
+            core_answer_admin(core, admin->id, SR_E_TIMEOUT, "%s: timed out, handing over to %s", core->name,
+                              core->peer_name);
+            core_end_admin(core, admin);
+            continue;
+        }
+        bool role = admin->command == SR_ADMIN_PROBE || admin->command == SR_ADMIN_FAILOVER;
+        if (role && (admin->probe_until_us || admin->waits_for_disk || admin->command == SR_ADMIN_PROBE)) {
+            core_failover_pump(core, admin);
+            continue;
+        }
         if (admin->waits_for_disk && core->n_ios == 0 && core_settled(core))
             replace_now(core, admin);
         if (!finished(core, admin) && !late)
@@ -158,7 +204,6 @@ void core_admins_pump(struct sr_core *core)
         else
             core_answer_admin(core, admin->id, SR_OK, "%s: %s%s", core->name, done_text(core, admin),
                               late ? "; the other site has not confirmed it yet" : "");
-        TAILQ_REMOVE(&core->admins, admin, link);
-        free(admin);
+        core_end_admin(core, admin);
     }
 }

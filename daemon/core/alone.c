@@ -59,7 +59,10 @@ void core_go_alone(struct sr_core *core, enum sr_cause cause)
     if (sr_lineage_must_go_alone(&core->rec)) {
         SR_ASSERT(!core->random_used);
         core->random_used = true;
+        if (core->rec.base_kind == SR_BASE_NONE && core->in_sync_wall_ms)
+            core->rec.synced_wall_ms = core->in_sync_wall_ms;
         sr_lineage_go_alone(&core->rec, &core->random);
+        core->rec.gen_wall_ms = core->wall_ms;
         core->alone_commit = core_commit_record(core);
     }
     core->mode = MODE_ALONE;
@@ -90,6 +93,7 @@ void core_replica_failed(struct sr_core *core, struct volume *volume, const char
     if (core->rec.failed)
         return;
     bool active = core->rec.role == SR_ROLE_ACTIVE;
+    core->failover_pending = false;
     core_end_session(core, SR_CAUSE_NONE); /* the peer hears of it by the next greeting, when it is durable */
     core_stop_serving(core);
     if (!SR_BUG(FAILED_COPY_CONSISTENT)) {

@@ -91,6 +91,7 @@ void core_commit_flush(struct sr_core *core)
     core->building = NULL;
     if (core->flying->has_record)
         core->flying->record = core->rec;
+    core->flying_since_us = core->now_us;
     core->count.meta_commits++;
     core_act(core, SR_ACT_COMMIT)->commit = core->flying;
 }
@@ -119,6 +120,8 @@ void core_on_meta_done(struct sr_core *core, uint64_t number, enum sr_error erro
         return;
     }
     core->durable = number;
+    uint64_t took_us = core->now_us - core->flying_since_us;
+    core->commit_took_us = core->commit_took_us ? (core->commit_took_us * 7 + took_us) / 8 : took_us;
     core_intents_commits_done(core);
     core_requests_commits_done(core);
 }

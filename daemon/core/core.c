@@ -44,6 +44,8 @@ struct sr_core *sr_core_new(const struct sr_core_config *config, const struct sr
     core->name = strdup(config->name);
     core->peer_name = strdup(config->peer_name);
     core->rec = *record;
+    core->session_seen = config->session_floor;
+    core->continues = config->continues;
     core->full_reason = "";
     core->last_sync = SR_SYNC_OUT_OF_SYNC;
     TAILQ_INIT(&core->requests);
@@ -161,9 +163,17 @@ static void tell_hosts(struct sr_core *core)
         core->refuse_pending = false;
         core_requests_refuse_all(core);
     }
-    if (core_serving(core) == core->serve_told || core->refuse_pending || !core_settled(core))
+    bool serve = core_serving(core) && (core->forwards_left == 0 || SR_BUG(FORWARDS_UNFENCED)); /* H3 */
+    bool answers_due = core->mode == MODE_HANDED_OVER || core->n_forwards_out; /* to hosts whose connections retire */
+    if (core->refuse_pending || !core_settled(core) || (core->retired && answers_due))
         return;
-    core->serve_told = core_serving(core);
+    if (core->retired) {
+        core->retired = core->serve_told = false;
+        core_act(core, SR_ACT_SERVE)->serve = false;
+    }
+    if (serve == core->serve_told)
+        return;
+    core->serve_told = serve;
     core_act(core, SR_ACT_SERVE)->serve = core->serve_told;
 }
 
@@ -208,9 +218,12 @@ static void set_timer(struct sr_core *core)
     sooner(&timer, core->save_at_us);
     sooner(&timer, core->memory_at_us);
     sooner(&timer, core_resync_next_us(core));
+    sooner(&timer, core_handover_next_us(core));
     const struct admin *admin;
-    TAILQ_FOREACH (admin, &core->admins, link)
+    TAILQ_FOREACH (admin, &core->admins, link) {
         sooner(&timer, admin->deadline_us);
+        sooner(&timer, admin->probe_until_us);
+    }
     if (timer == core->timer_us)
         return;
     core->timer_us = timer;
@@ -219,8 +232,10 @@ static void set_timer(struct sr_core *core)
 
 static void watch_sync(struct sr_core *core)
 {
-    if (core->mode == MODE_MIRRORING || core->mode == MODE_FOLLOWING)
+    if (core_copies_equal(core)) {
         core->in_sync_us = core->now_us;
+        core->in_sync_wall_ms = core->wall_ms;
+    }
     enum sr_sync sync = core_sync(core, core->now_us);
     if (sync == core->last_sync && core->since_wall_ms)
         return;
@@ -234,6 +249,7 @@ static void pump(struct sr_core *core)
     check_stall(core);
     tell_hosts(core);
     core_session_pump(core);
+    core_handover_pump(core);
     if (core->memory_at_us && core->now_us >= core->memory_at_us) {
         core->memory_at_us = 0;
         core_resync_retry_memory(core);
@@ -244,6 +260,7 @@ static void pump(struct sr_core *core)
     core_resync_pump(core);
     core_run_ready(core);
     core_background_pump(core);
+    core_handover_pump(core);
     core_admins_pump(core);
     core_commit_flush(core);
     tell_hosts(core);
@@ -332,6 +349,8 @@ void sr_core_start(struct sr_core *core, const struct sr_event *now, struct sr_a
     core->mode = MODE_STANDBY;
     if (sr_lineage_serves_at_start(&core->rec))
         core->mode = MODE_ALONE;
+    else if (core->continues && core->rec.role == SR_ROLE_ACTIVE && core->rec.consistent && !core->rec.discard)
+        core->mode = MODE_HOLDING;
     if (core->rec.failed)
         core_set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR,
                        "the copy at this site has failed: repair the disk, then replace it");
@@ -372,13 +391,13 @@ static void check_locks(const struct sr_core *core)
 
 void sr_core_check(const struct sr_core *core)
 {
-    bool paired = core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING || core->mode == MODE_CATCHING_UP ||
-                  core->mode == MODE_FOLLOWING;
+    bool paired = core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER ||
+                  core->mode == MODE_HANDED_OVER || core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING;
     bool open = core->stage == STAGE_OPEN || core->stage == STAGE_OPENING;
     SR_ASSERT(paired == open || SR_BUG(ALONE_KEEPS_SESSION)); /* C1 */
     if (core_serving(core) && !core->halted)
         SR_ASSERT(core->rec.role == SR_ROLE_ACTIVE && core->rec.consistent); /* C2 */
-    if (core->mode == MODE_MIRRORING)
+    if (core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER)
         SR_ASSERT(core->rec.base_kind == SR_BASE_NONE && core_dirty_blocks(core) == 0);                /* C3 */
     SR_ASSERT(!core->building || !core->flying || core->building->commit == core->flying->commit + 1); /* C5 */
     check_locks(core);

@@ -57,6 +57,10 @@ struct sr_core_config {
     struct sr_budget *budget;             /* for resync reads; not owned */
     const char *name;                     /* for messages; copied */
     const char *peer_name;                /* the other site, for messages; copied */
+    /* This process has carried the same role on without a break (members changed): an active site goes on serving,
+     * as after the end of a session, instead of waiting for a handshake as at a start. */
+    bool continues;
+    uint64_t session_floor; /* sessions of this link so far: the next one gets a higher number */
 };
 
 /* ---- events ----------------------------------------------------------------------------------------- */
@@ -83,8 +87,11 @@ enum sr_admin_command {
     SR_ADMIN_PAUSE,
     SR_ADMIN_RESUME,
     SR_ADMIN_REPLACE,  /* force: also if that copy had gone alone */
-    SR_ADMIN_FAILOVER, /* force: also on an inconsistent copy */
-    SR_ADMIN_STOP      /* clean shutdown: cool every region; answered when it is done */
+    SR_ADMIN_SWITCHOVER, /* at the active site: the peer becomes active */
+    SR_ADMIN_FAILOVER,   /* at the site that is to serve; force: also on an inconsistent copy */
+    SR_ADMIN_DISCARD,    /* in a conflict, at the site that loses: its diverged writes are given up */
+    SR_ADMIN_PROBE,      /* asks the peer's core for its record; answered within a second, see status.probed_us */
+    SR_ADMIN_STOP        /* clean shutdown: cool every region; answered when it is done */
 };
 
 enum sr_event_type {
@@ -186,7 +193,8 @@ enum sr_action_type {
     SR_ACT_REPLY,      /* .reply: answer host request `id`; SR_E_SHUTDOWN: close its connection unanswered */
     SR_ACT_ADMIN,      /* .admin: answer the administrator */
     SR_ACT_TIMER,      /* .timer: hand in TIME at or after this; replaces the one before; 0: none */
-    SR_ACT_SERVE,      /* .serve: hosts may (not) use the volumes here from now on */
+    SR_ACT_SERVE,      /* .serve: hosts may use the volumes here from now on, or not: close their connections */
+    SR_ACT_RETIRE,     /* no new hosts, no new requests: each connection closes once its requests were answered */
     SR_ACT_LINK_FAULT, /* .text: the peer broke the protocol: drop the link, log the text */
     SR_ACT_LOG,        /* .log */
     SR_ACT_HALT        /* .text: stop the daemon now, acknowledge nothing more */
@@ -267,7 +275,9 @@ enum sr_verdict { SR_VERDICT_PROTECTED, SR_VERDICT_EXPOSED, SR_VERDICT_OFFLINE }
     X(CONNECTING, 10, "connecting")                                                                \
     X(WAITING_FOR_FAILOVER, 11, "waiting-for-failover")                                            \
     X(SHUTDOWN, 12, "shutdown")                                                                    \
-    X(PROTOCOL, 13, "protocol-error")
+    X(PROTOCOL, 13, "protocol-error")                                                              \
+    X(HANDING_OVER, 14, "handing-over")                                                            \
+    X(FAILOVER, 15, "failover")
 
 enum sr_cause {
 #define SR_CAUSE_ENUM(name, number, text) SR_CAUSE_##name = number,
@@ -287,6 +297,8 @@ struct sr_core_status {
     bool link_up, serving;
     bool peer_known;             /* a greeting of the peer was seen on this link */
     struct sr_record peer;       /* valid with peer_known */
+    uint64_t peer_dirty_blocks;  /* as it counted when it greeted or answered a probe */
+    bool probe_answered;         /* the last SR_ADMIN_PROBE got an answer */
     bool peer_usable;            /* as far as known the peer's copy could be promoted unforced */
     uint64_t dirty_blocks;       /* out-of-sync blocks of all volumes, as this site counts them */
     uint64_t full_copy_blocks;   /* of these, blocks that count because nothing narrower is known */
@@ -297,6 +309,8 @@ struct sr_core_status {
     uint64_t resync_eta_s; /* UINT64_MAX: unknown */
     uint64_t since_wall_ms; /* when the present sync state began */
     uint64_t requests;      /* unanswered host requests */
+    uint64_t handover_estimate_us; /* how long hosts would wait in a switchover now */
+    uint64_t handover_took_us;     /* ... and did in the last one that began here; 0: none yet */
     /* counters since start */
     uint64_t writes, written_bytes, reads, read_bytes;
     uint64_t sent_payload_bytes; /* to the peer: writes and copies */

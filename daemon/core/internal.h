@@ -11,19 +11,30 @@
  *     RESYNCING    serves, leads; the peer lacks    OPENING   I lead: `base = gen` is being committed
  *                  the blocks of the map            JOINING   I follow: end disk work, send the map, wait for START
  *     MIRRORING    serves, leads; in sync           ADOPTING  I follow: the leader's lineage is being committed
- *     CATCHING_UP  follows; lacks some blocks       OPEN      writes, copies
- *     FOLLOWING    follows; holds everything        PAUSED, CONFLICT, WAIT   greeted; nothing is copied
+ *     HANDING_OVER as MIRRORING, but requests that  OPEN      writes, copies
+ *                  did not begin yet queue          PAUSED, CONFLICT, WAIT   greeted; nothing is copied
+ *     HANDED_OVER  gave the role away, waits for
+ *                  TAKEN; hosts' requests queue
+ *     CATCHING_UP  follows; lacks some blocks
+ *     FOLLOWING    follows; holds everything
  *
  *   STANDBY -> CATCHING_UP -> FOLLOWING                     by START, COMPLETE
  *   STANDBY/HOLDING/ALONE -> RESYNCING -> MIRRORING         by STARTED, COMPLETED
- *   RESYNCING/MIRRORING -> HOLDING                          the session ended
+ *   RESYNCING/MIRRORING/HANDING_OVER -> HOLDING             the session ended
+ *   MIRRORING -> HANDING_OVER -> HANDED_OVER -> FOLLOWING   switchover, at the site that was active
+ *   HANDING_OVER -> MIRRORING                               ... undone before it was committed
+ *   FOLLOWING -> MIRRORING                                  ... at the site that takes the role
+ *   HANDED_OVER -> STANDBY                                  the session ended: the next handshake finishes it
+ *   STANDBY -> ALONE                                        failover
  *   HOLDING/RESYNCING/MIRRORING -> ALONE                    going alone (stall, pause, refused writes)
  *   CATCHING_UP/FOLLOWING -> STANDBY                        the session ended
  *   any -> STANDBY                                          the replica failed, or the peer leads
  *
  * Invariants (sr_core_check)
- *   C1  RESYNCING, MIRRORING, CATCHING_UP and FOLLOWING have stage OPEN (or OPENING), and only they do.
- *   C2  serving exactly in HOLDING, ALONE, RESYNCING, MIRRORING, and then role is active and the copy consistent.
+ *   C1  RESYNCING, MIRRORING, HANDING_OVER, HANDED_OVER, CATCHING_UP and FOLLOWING have stage OPEN (or OPENING), and
+ *       only they do.
+ *   C2  serving exactly in HOLDING, ALONE, RESYNCING, MIRRORING, HANDING_OVER, and then role is active and the copy
+ *       consistent.
  *   C3  MIRRORING: the map is empty, base none.
  *   C4  A piece in flight holds an exclusive lock and an intent reference on each of its regions.
  *   C5  At most one commit is out; commits are numbered in order.
@@ -54,6 +65,8 @@ enum mode {
     MODE_ALONE,
     MODE_RESYNCING,
     MODE_MIRRORING,
+    MODE_HANDING_OVER,
+    MODE_HANDED_OVER,
     MODE_CATCHING_UP,
     MODE_FOLLOWING
 };
@@ -95,7 +108,8 @@ enum piece_state {
     PIECE_FETCHING,   /* ... the peer reads for us */
     PIECE_BAD_COMMIT, /* ... the blocks are being committed as bad */
     PIECE_REWRITING,  /* ... and are rewritten here */
-    PIECE_GOOD_COMMIT
+    PIECE_GOOD_COMMIT,
+    PIECE_FORWARDED /* the peer, active now, carries the whole request out */
 };
 
 struct request {
@@ -114,6 +128,9 @@ struct request {
     bool held;    /* re-sent to a new session, not yet confirmed there */
     bool replied; /* by a planted bug */
     bool refused; /* its connection was closed; only the disk I/O is waited for */
+    bool begun;   /* admitted: a switchover waits for its end */
+    uint64_t forwarded; /* of the other site's host: sessions_ended when it came, plus one; 0: of a host here */
+    uint32_t buf_offset; /* where in the buffer its data begin */
     uint64_t wait_commit;
     uint64_t peer_wait_since_us;
     uint64_t began_us;
@@ -185,13 +202,16 @@ struct admin {
     enum sr_admin_command command;
     uint64_t commit;      /* answered when durable */
     uint64_t deadline_us; /* answered at the latest then */
-    bool waits_for_disk;  /* REPLACE: not begun yet */
+    bool waits_for_disk;  /* REPLACE, FAILOVER: not begun yet */
     bool needs_peer;      /* also wait until the peer has adopted it */
+    bool force;
+    uint64_t probe; /* waits for that PROBED until probe_until_us; 0: for none */
+    uint64_t probe_until_us;
 };
 
 TAILQ_HEAD(admin_list, admin);
 
-enum io_owner { IO_REQUEST = 1, IO_COPY, IO_FOLLOW, IO_FLUSH, MSG_REQUEST, MSG_COPY };
+enum io_owner { IO_REQUEST = 1, IO_COPY, IO_FOLLOW, IO_FLUSH, MSG_REQUEST, MSG_COPY, MSG_FORWARD };
 
 struct sr_core {
     struct sr_core_tuning tune;
@@ -217,10 +237,12 @@ struct sr_core {
     bool halted, stopping;
     uint64_t alone_commit; /* the commit of the last going alone */
     bool serve_told;       /* what the last SERVE said */
+    bool retired;          /* RETIRE was said, SERVE not again since */
     bool refuse_pending;   /* requests to be closed once the record is durable */
 
     bool link_up;
-    uint64_t session, session_seen; /* highest opened here / seen from the peer */
+    uint64_t session, session_seen; /* highest opened here / seen from the peer, on this link */
+    uint64_t sessions_ended;
     bool greet_back;                /* the peer greeted: answer when disk work has ended */
     bool hello_sent;
     bool sent_map_empty;
@@ -238,14 +260,30 @@ struct sr_core {
     uint32_t flushes_left;
     struct sr_record complete_lineage;
     bool peer_failed;
+    struct sr_greeting shown_peer; /* the latest word of it, by a greeting or a probe */
+    uint64_t next_probe;
+    bool probe_answered;
+
+    /* handover.c */
+    uint64_t handover_id; /* of the last attempt */
+    bool peer_ready;      /* READY came for it */
+    bool take_sent;
+    bool taking; /* the other side: role = active is being committed */
+    uint32_t n_forwards_out; /* requests that the peer carries out for hosts here */
+    uint32_t forwards_left; /* of the other site's waiting requests, still to come: hosts here wait for them */
+    uint64_t handover_began_us, handover_deadline_us, handover_took_us;
+    uint64_t commit_took_us, flying_since_us; /* a commit's duration, smoothed */
+    char handover_why[120];                   /* why the last attempt was undone */
+    bool continues;                           /* see sr_core_config */
+    bool failover_pending;                    /* no session is opened while it waits for the disk */
 
     enum sr_cause cause;
-    uint64_t since_wall_ms, in_sync_us;
+    uint64_t since_wall_ms, in_sync_us, in_sync_wall_ms;
     enum sr_sync last_sync;
     char detail[160];
 
     struct request_list requests, peer_wait, commit_wait, ready;
-    uint32_t n_requests;
+    uint32_t n_requests, n_begun;
     struct sr_slots ios, messages;
     uint32_t n_session_ios; /* disk work for the peer or for a resync */
     uint32_t n_ios;
@@ -282,7 +320,8 @@ uint64_t core_start_io(struct sr_core *core, enum io_owner kind, void *owner, st
                        struct sr_disk_io io);
 void core_send_msg(struct sr_core *core, struct sr_peer_msg *msg);
 struct sr_peer_msg *core_new_msg(struct sr_core *core, enum sr_peer_msg_type type);
-void core_reply_request(struct sr_core *core, uint64_t id, enum sr_error error);
+void core_reply_request(struct sr_core *core, const struct request *request, enum sr_error error);
+void core_reply_host(struct sr_core *core, uint64_t id, enum sr_error error); /* one that was never taken in */
 void core_answer_admin(struct sr_core *core, uint64_t id, enum sr_error error, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -314,6 +353,8 @@ void core_wait_for_peer(struct sr_core *core, struct request *request);
 void core_stop_waiting_for_peer(struct sr_core *core, struct request *request);
 void core_unlock(struct volume *volume, struct sr_lock *lock);
 void core_leave(struct sr_core *core, struct request *request, enum sr_error error);
+struct request *core_new_request(struct sr_core *core, const struct sr_host_request *host);
+void core_forget_request(struct sr_core *core, struct request *request);
 uint64_t core_first_block(uint64_t offset);
 uint64_t core_end_block(uint64_t offset, uint64_t length);
 
@@ -333,6 +374,7 @@ void core_end_session(struct sr_core *core, enum sr_cause cause); /* NONE: the p
 void core_on_msg(struct sr_core *core, struct sr_peer_msg *msg);
 void core_on_link(struct sr_core *core, bool up);
 bool core_leads_open(const struct sr_core *core); /* writes go to the peer now */
+struct sr_greeting core_greeting(const struct sr_core *core);
 bool core_serving(const struct sr_core *core);
 
 /* ---- lead.c: the leader's stages of a session ----------------------------------------------------------- */
@@ -341,6 +383,24 @@ void core_lead_started(struct sr_core *core);
 void core_lead_completed(struct sr_core *core);
 void core_lead_pump(struct sr_core *core);
 void core_free_peer_maps(struct sr_core *core); /* of session.c: what came of the follower's map */
+void core_everything_differs(struct sr_core *core);
+void core_in_sync(struct sr_core *core); /* from here on this site mirrors */
+
+/* ---- handover.c: switchover, both sides -------------------------------------------------------------------- */
+void core_handover_command(struct sr_core *core, uint64_t id);
+void core_handover_undo(struct sr_core *core, const char *why); /* HANDING_OVER only */
+void core_handover_session_ended(struct sr_core *core);
+void core_handover_pump(struct sr_core *core);
+void core_handover_msg(struct sr_core *core, struct sr_peer_msg *msg);
+uint64_t core_handover_next_us(const struct sr_core *core);
+uint64_t core_handover_estimate_us(const struct sr_core *core);
+
+/* ---- failover.c: failover, discard, probes ------------------------------------------------------------------ */
+void core_failover_command(struct sr_core *core, uint64_t id, bool force);
+void core_discard_command(struct sr_core *core, uint64_t id);
+void core_probe_command(struct sr_core *core, uint64_t id);
+void core_failover_pump(struct sr_core *core, struct admin *admin);
+void core_on_probe(struct sr_core *core, const struct sr_peer_msg *msg);
 
 /* ---- alone.c: leaving the pair, standing down ----------------------------------------------------------- */
 void core_go_alone(struct sr_core *core, enum sr_cause cause);
@@ -364,6 +424,7 @@ uint64_t core_resync_next_us(const struct sr_core *core);
 void core_resync_retry_memory(struct sr_core *core);
 
 /* ---- status.c ------------------------------------------------------------------------------------------ */
+bool core_copies_equal(const struct sr_core *core); /* as far as this site knows */
 enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us);
 
 /* ---- follow.c ------------------------------------------------------------------------------------------ */
@@ -373,6 +434,9 @@ void core_follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_err
 
 /* ---- admin.c ------------------------------------------------------------------------------------------- */
 void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force);
+struct admin *core_remember_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command,
+                                  uint64_t deadline_us);
+void core_end_admin(struct sr_core *core, struct admin *admin); /* it was answered */
 void core_admins_pump(struct sr_core *core);
 
 /* ---- background.c: cooling and saving maps ------------------------------------------------------------ */

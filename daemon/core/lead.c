@@ -34,7 +34,7 @@ void core_lead_map(struct sr_core *core, const struct sr_peer_msg *msg)
         core->map_sent = true; /* theirs, complete */
 }
 
-static void everything_differs(struct sr_core *core)
+void core_everything_differs(struct sr_core *core)
 {
     for (uint32_t i = 0; i < core->n_volumes; i++) {
         struct volume *volume = &core->volumes[i];
@@ -73,10 +73,12 @@ static void commit_start(struct sr_core *core)
                         : !has_gen              ? "the other copy holds nothing yet"
                         : core->peer_everything ? "the other site could not narrow down what it wrote"
                                                 : "the two copies have no common generation to count from";
-    if (suffices)
+    if (suffices && SR_BUG(PEER_MAP_IGNORED))
+        core_free_peer_maps(core);
+    else if (suffices)
         merge_peer_maps(core);
     else
-        everything_differs(core);
+        core_everything_differs(core);
     if (!same_gen || !peer->consistent) {
         core->rec.completing = false;
         if (!same_gen) {
@@ -125,13 +127,14 @@ void core_lead_completed(struct sr_core *core)
     core->rec.base_kind = SR_BASE_NONE;
     memset(&core->rec.base, 0, sizeof core->rec.base);
     core->rec.completing = false;
+    core->rec.synced_wall_ms = core->wall_ms;
     core_commit_clear_maps(core);
     core_commit_record(core);
     core->completed = true;
     core->complete_sent = false;
 }
 
-static void in_sync(struct sr_core *core)
+void core_in_sync(struct sr_core *core)
 {
     core->completed = false;
     core->mode = MODE_MIRRORING;
@@ -158,5 +161,5 @@ void core_lead_pump(struct sr_core *core)
         core_send_msg(core, msg);
     }
     if (core_leads_open(core) && core->completed && core_settled(core))
-        in_sync(core);
+        core_in_sync(core);
 }

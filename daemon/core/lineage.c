@@ -54,6 +54,8 @@ static bool promoted(const struct sr_record *r)
 
 static bool discard_matches(const struct sr_record *me, const struct sr_record *peer)
 {
+    if (me->discard && SR_BUG(OLD_DISCARD_KEPT))
+        return true;
     return me->discard && sr_uuid_equal(&me->discard_mine, &me->gen) && sr_uuid_equal(&me->discard_peer, &peer->gen);
 }
 
@@ -105,7 +107,8 @@ static struct leader by_descent(const struct sr_greeting *a, const struct sr_gre
     *applies = true;
     for (int i = 0; i < 2; i++) {
         const struct sr_greeting *one = pair[i][0], *other = pair[i][1];
-        if (!is_ancestor(&other->record.gen, &one->record))
+        bool by_base = SR_BUG(BASE_IS_DESCENT) && base_is(&one->record, &other->record.gen);
+        if (!is_ancestor(&other->record.gen, &one->record) && !by_base)
             continue;
         if (!one->record.consistent)
             return leads(NULL, false, "the newer copy is damaged, and only it holds the newest writes");
@@ -218,24 +221,52 @@ bool sr_lineage_serves_at_start(const struct sr_record *me)
            !me->failed && me->consistent;
 }
 
-void sr_lineage_go_alone(struct sr_record *me, const struct sr_uuid *fresh)
+/* My gen becomes the newest ancestor, if there is one; with it a discard is void. */
+static void push_generation(struct sr_record *me, const struct sr_uuid *fresh)
 {
-    SR_ASSERT(sr_lineage_must_go_alone(me));
-    SR_ASSERT(has_gen(me) && !sr_uuid_is_none(fresh));
     me->completing = false;
     me->discard = false;
     memset(&me->discard_mine, 0, sizeof me->discard_mine);
     memset(&me->discard_peer, 0, sizeof me->discard_peer);
+    if (has_gen(me)) {
+        uint32_t keep = me->n_ancestors < SR_ANCESTORS_MAX ? me->n_ancestors : SR_ANCESTORS_MAX - 1;
+        memmove(&me->ancestors[1], &me->ancestors[0], keep * sizeof me->ancestors[0]);
+        me->ancestors[0] = me->gen;
+        me->n_ancestors = keep + 1;
+    }
+    me->gen = *fresh;
+}
+
+void sr_lineage_go_alone(struct sr_record *me, const struct sr_uuid *fresh)
+{
+    SR_ASSERT(sr_lineage_must_go_alone(me));
+    SR_ASSERT(has_gen(me) && !sr_uuid_is_none(fresh));
     me->base_kind = SR_BASE_KNOWN;
     me->base = me->gen;
-    if (SR_BUG(ALONE_KEEPS_GENERATION))
+    if (SR_BUG(ALONE_KEEPS_GENERATION)) {
+        me->completing = me->discard = false;
         return;
-    uint32_t keep = me->n_ancestors < SR_ANCESTORS_MAX ? me->n_ancestors : SR_ANCESTORS_MAX - 1;
-    memmove(&me->ancestors[1], &me->ancestors[0], keep * sizeof me->ancestors[0]);
-    me->ancestors[0] = me->gen;
-    me->n_ancestors = keep + 1;
-    me->gen = *fresh;
+    }
+    push_generation(me, fresh);
     me->made_by = SR_MADE_ALONE;
+}
+
+void sr_lineage_take_over(struct sr_record *me, const struct sr_uuid *fresh, bool forced)
+{
+    SR_ASSERT(!sr_uuid_is_none(fresh) && !me->failed && (forced || me->consistent));
+    if (has_gen(me) && sr_lineage_must_go_alone(me))
+        sr_lineage_go_alone(me, fresh);
+    else
+        push_generation(me, fresh);
+    me->made_by = forced ? SR_MADE_FORCED : SR_MADE_FAILOVER;
+    if (forced && !SR_BUG(FORCED_KEEPS_LINEAGE)) { /* an incomplete copy descends from nothing */
+        me->base_kind = SR_BASE_UNKNOWN;
+        memset(&me->base, 0, sizeof me->base);
+        me->n_ancestors = 0;
+    }
+    me->consistent = true;
+    me->role = SR_ROLE_ACTIVE;
+    me->handover = false;
 }
 
 void sr_lineage_replace(struct sr_record *me)

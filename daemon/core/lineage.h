@@ -40,12 +40,16 @@ struct sr_record {
     struct sr_uuid discard_mine, discard_peer; /* ... while these were the two gens */
     bool paused;
     uint64_t pause_counter;
+    /* For people: no decision rests on them, clocks may be wrong. */
+    uint64_t gen_wall_ms;    /* when `gen` was made; 0: not known */
+    uint64_t synced_wall_ms; /* the last time this site knew that both copies held everything; 0: never */
 };
 
 /* What a HELLO carries: the record and whether the map is empty (no out-of-sync block, no write in flight). */
 struct sr_greeting {
     struct sr_record record;
     bool map_empty;
+    uint64_t dirty_blocks; /* in the map, for people */
 };
 
 enum sr_decision {
@@ -76,6 +80,10 @@ bool sr_lineage_serves_at_start(const struct sr_record *me);
  * first (base none or equal to gen), and then does it: ancestors += gen, base = gen, gen = fresh. */
 bool sr_lineage_must_go_alone(const struct sr_record *me);
 void sr_lineage_go_alone(struct sr_record *me, const struct sr_uuid *fresh);
+
+/* Failover: base = gen (if none or equal to gen), ancestors += gen, gen = fresh, active, no handover, no discard.
+ * `forced` (an inconsistent copy): base unknown, no ancestors, consistent; the caller marks every block. */
+void sr_lineage_take_over(struct sr_record *me, const struct sr_uuid *fresh, bool forced);
 
 /* failed replica replaced: no gen, alternate, no base, no ancestors, nothing held */
 void sr_lineage_replace(struct sr_record *me);

@@ -1,6 +1,5 @@
 /* planted.h - bugs that the simulator plants to prove that its checkers see them.
  *
- * A leader that ignores its follower's map is not among them yet: without role changes a follower's map is empty.
  * Only a build with SR_PLANTED_BUGS (tests/sim) contains them; in the product SR_BUG() is the constant 0.
  */
 #ifndef SR_CORE_PLANTED_H
@@ -28,7 +27,21 @@
     X(TRACKING_MISSED)           /* alone: the second block of a write is not tracked */           \
     X(RESYNC_WRITES_NOT_MIRRORED) /* while resyncing, writes to clean blocks stay local */         \
     X(PAUSE_FORGOTTEN)           /* the pause of the peer is not adopted */                        \
-    X(START_IGNORES_COMPLETING)  /* a site serves at start although its peer may be complete */
+    X(START_IGNORES_COMPLETING)  /* a site serves at start although its peer may be complete */    \
+    X(PEER_MAP_IGNORED)          /* the leader does not merge the follower's map */                \
+    X(ADMITTED_WHILE_HANDING_OVER) /* requests begin while the role moves */                       \
+    X(GIVEN_WITH_WRITES_LEFT)    /* the role is given away under writes in flight */               \
+    X(ROLE_GIVEN_LATE)           /* TAKE is sent before the record says that it was given */       \
+    X(HANDOVER_NOT_RECORDED)     /* ... or the record never says so */                             \
+    X(TAKEN_BEFORE_COMMIT)       /* the new active site serves before its record is durable */     \
+    X(FORWARDS_UNFENCED)         /* hosts are let in before the forwarded requests have come */    \
+    X(FAILOVER_BESIDE_ACTIVE)    /* a failover although the active peer answers */                 \
+    X(FAILOVER_WHILE_HANDED_OVER) /* ... or while the role is on its way, with the link up */      \
+    X(FORCED_KEEPS_LINEAGE)      /* an incomplete copy that was forced counts as a descendant */   \
+    X(OLD_DISCARD_KEPT)          /* a discard of another conflict counts */                        \
+    X(BASE_IS_DESCENT)           /* base taken for descent */                                      \
+    X(CONFLICT_BOTH_SERVE)       /* in a conflict both go on serving */                            \
+    X(MEMBER_LEFT_BEHIND)        /* going alone tracks the writes of the first volume only */
 
 enum sr_planted {
 #define SR_PLANTED_ENUM(name) SR_BUG_##name,

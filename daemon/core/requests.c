@@ -127,6 +127,13 @@ void core_unlock(struct volume *volume, struct sr_lock *lock)
         sr_rangelock_release(&volume->locks, lock, lock_granted, volume);
 }
 
+static void admit(struct sr_core *core, struct request *request)
+{
+    if (!request->begun)
+        core->n_begun++;
+    request->begun = true;
+}
+
 /* ---- the end of a piece and of a request ------------------------------------------------------------------ */
 
 static void let_go(struct sr_core *core, struct request *request)
@@ -146,13 +153,17 @@ static void let_go(struct sr_core *core, struct request *request)
     core_unlock(request->volume, &request->lock);
 }
 
-static void forget(struct sr_core *core, struct request *request)
+void core_forget_request(struct sr_core *core, struct request *request)
 {
     let_go(core, request);
     if (request->is_ready)
         TAILQ_REMOVE(&core->ready, request, ready);
     TAILQ_REMOVE(&core->requests, request, all);
     core->n_requests--;
+    if (request->begun)
+        core->n_begun--;
+    if (request->state == PIECE_FORWARDED)
+        core->n_forwards_out--;
     sr_buf_unref(request->host.buf);
     free(request);
 }
@@ -195,8 +206,8 @@ void core_leave(struct sr_core *core, struct request *request, enum sr_error err
     }
     count_request(core, request);
     if (!request->replied)
-        core_reply_request(core, request->host.id, error);
-    forget(core, request);
+        core_reply_request(core, request, error);
+    core_forget_request(core, request);
 }
 
 /* ---- writes ------------------------------------------------------------------------------------------------ */
@@ -213,7 +224,7 @@ static void send_write(struct sr_core *core, struct request *request)
     if (request->host.op == SR_HOST_WRITE) {
         msg->content = SR_CONTENT_DATA;
         msg->payload = sr_buf_ref(request->host.buf);
-        msg->payload_offset = (uint32_t)(request->offset - request->host.offset_bytes);
+        msg->payload_offset = request->buf_offset + (uint32_t)(request->offset - request->host.offset_bytes);
         msg->payload_bytes = (uint32_t)request->length;
     } else {
         msg->content = request->host.op == SR_HOST_TRIM ? SR_CONTENT_TRIM : SR_CONTENT_ZERO;
@@ -229,7 +240,7 @@ static void write_here(struct sr_core *core, struct request *request)
     if (request->host.op == SR_HOST_WRITE) {
         io.op = SR_DISK_WRITE;
         io.buf = request->host.buf;
-        io.buf_offset = (uint32_t)(request->offset - request->host.offset_bytes);
+        io.buf_offset = request->buf_offset + (uint32_t)(request->offset - request->host.offset_bytes);
     } else {
         io.op = SR_DISK_ZERO;
         io.may_trim = request->host.op == SR_HOST_TRIM || !request->host.no_hole;
@@ -343,6 +354,9 @@ static void finish_read(struct sr_core *core, struct request *request)
 
 static void try_lock(struct sr_core *core, struct request *request)
 {
+    if (core->mode == MODE_HANDING_OVER && !request->begun && !SR_BUG(ADMITTED_WHILE_HANDING_OVER))
+        return; /* it queues: the peer carries it out, or this site when the switchover is undone */
+    admit(core, request);
     if (is_read(request) && suspect(core, request)) {
         wait_until_settled(core, request);
         return;
@@ -413,6 +427,8 @@ static void step(struct sr_core *core, struct request *request)
     case PIECE_FIX_SENT:
         core_fix_step(core, request);
         break;
+    case PIECE_FORWARDED:
+        break;
     default:
         core_fetch_step(core, request);
         break;
@@ -429,27 +445,12 @@ void core_run_ready(struct sr_core *core)
     }
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------ */
-
-void core_on_host(struct sr_core *core, const struct sr_host_request *host)
+struct request *core_new_request(struct sr_core *core, const struct sr_host_request *host)
 {
-    SR_ASSERT(host->volume < core->n_volumes);
-    struct volume *volume = &core->volumes[host->volume];
-    if (!core_serving(core) || core->refuse_pending || core->stopping) {
-        core_reply_request(core, host->id, SR_E_SHUTDOWN);
-        return;
-    }
-    if (host->op == SR_HOST_FLUSH) {
-        /* write-through: whatever was answered is durable at both sites already */
-        core_reply_request(core, host->id, SR_OK);
-        return;
-    }
-    SR_ASSERT(host->length_bytes > 0 && host->length_bytes <= volume->size_bytes &&
-              host->offset_bytes <= volume->size_bytes - host->length_bytes);
     struct request *request = calloc(1, sizeof *request);
     SR_ASSERT(request != NULL);
     request->host = *host;
-    request->volume = volume;
+    request->volume = &core->volumes[host->volume];
     request->began_us = core->now_us;
     sr_buf_ref(host->buf);
     request->next_offset = host->offset_bytes;
@@ -457,13 +458,34 @@ void core_on_host(struct sr_core *core, const struct sr_host_request *host)
     core->n_requests++;
     begin_piece(request);
     core_make_ready(core, request);
+    return request;
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------ */
+
+void core_on_host(struct sr_core *core, const struct sr_host_request *host)
+{
+    SR_ASSERT(host->volume < core->n_volumes);
+    struct volume *volume = &core->volumes[host->volume];
+    if (!core_serving(core) || core->refuse_pending || core->stopping) {
+        core_reply_host(core, host->id, SR_E_SHUTDOWN);
+        return;
+    }
+    if (host->op == SR_HOST_FLUSH) {
+        /* write-through: whatever was answered is durable at both sites already */
+        core_reply_host(core, host->id, SR_OK);
+        return;
+    }
+    SR_ASSERT(host->length_bytes > 0 && host->length_bytes <= volume->size_bytes &&
+              host->offset_bytes <= volume->size_bytes - host->length_bytes);
+    core_new_request(core, host);
 }
 
 void core_request_io_done(struct sr_core *core, struct request *request, enum sr_error error)
 {
     request->io = 0;
     if (request->refused) {
-        forget(core, request);
+        core_forget_request(core, request);
         return;
     }
     bool wrote = request->state == PIECE_REWRITING || (request->state == PIECE_RUNNING && !is_read(request));
@@ -509,7 +531,7 @@ void core_request_peer_done(struct sr_core *core, struct request *request, const
     request->peer_done = true;
     if (SR_BUG(ACK_BEFORE_LOCAL) && !request->replied && msg->type == SR_MSG_WRITTEN &&
         request->next_offset == request->host.offset_bytes + request->host.length_bytes) {
-        core_reply_request(core, request->host.id, SR_OK);
+        core_reply_request(core, request, SR_OK);
         request->replied = true;
     }
     if (request->state == PIECE_RUNNING)
@@ -577,7 +599,8 @@ void core_requests_mark_unfinished(struct sr_core *core)
 {
     struct request *request;
     TAILQ_FOREACH (request, &core->requests, all)
-        if (!is_read(request) && request->has_intents && request->state >= PIECE_RUNNING)
+        if (!is_read(request) && request->has_intents && request->state >= PIECE_RUNNING &&
+            !(SR_BUG(MEMBER_LEFT_BEHIND) && request->volume->index))
             track(request);
 }
 
@@ -589,10 +612,10 @@ void core_requests_refuse_all(struct sr_core *core)
         if (request->refused)
             continue;
         if (!request->replied)
-            core_reply_request(core, request->host.id, SR_E_SHUTDOWN);
+            core_reply_request(core, request, SR_E_SHUTDOWN);
         core_stop_waiting_for_peer(core, request);
         request->refused = true;
         if (!request->io)
-            forget(core, request);
+            core_forget_request(core, request);
     }
 }

@@ -23,13 +23,14 @@
 
 bool core_leads_open(const struct sr_core *core)
 {
-    return core->stage == STAGE_OPEN && (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING);
+    return core->stage == STAGE_OPEN && (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING ||
+                                         core->mode == MODE_HANDING_OVER);
 }
 
 bool core_serving(const struct sr_core *core)
 {
     return core->mode == MODE_HOLDING || core->mode == MODE_ALONE || core->mode == MODE_RESYNCING ||
-           core->mode == MODE_MIRRORING;
+           core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER;
 }
 
 void core_free_peer_maps(struct sr_core *core)
@@ -55,13 +56,19 @@ void core_end_session(struct sr_core *core, enum sr_cause cause)
         core_send_msg(core, msg);
     }
     core->stage = STAGE_NONE;
+    core->sessions_ended++;
     core->hello_sent = core->map_sent = false;
     core->complete_sent = core->complete_pending = core->completed = core->completing_flush = false;
     core->peer_everything = core->peer_failed = false;
     core_free_peer_maps(core);
-    if (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING)
+    core_handover_session_ended(core);
+    if (core->mode == MODE_FOLLOWING && !core->taking) { /* for people: until when the copies were equal */
+        core->rec.synced_wall_ms = core->in_sync_wall_ms;
+        core_commit_record(core);
+    }
+    if (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER)
         core->mode = MODE_HOLDING;
-    else if (core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING)
+    else if (core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING || core->mode == MODE_HANDED_OVER)
         core->mode = MODE_STANDBY;
     core_resync_session_ended(core);
     drop_follow_ops(core);
@@ -79,8 +86,9 @@ void core_on_link(struct sr_core *core, bool up)
                 core_set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "the link to %s is down", core->peer_name);
         }
     }
+    if (core->link_up || !up)
+        core->session = core->session_seen = 0; /* numbers count per link */
     core->link_up = up;
-    core->session = core->session_seen = 0; /* numbers count per link */
     if (up && core->cause != SR_CAUSE_ALTERNATE_NO_SPACE)
         core->retry_at_us = 0; /* a new link is a new chance; a full pool is still full */
 }
@@ -96,13 +104,19 @@ static bool map_is_empty(const struct sr_core *core)
     return core_dirty_blocks(core) == 0;
 }
 
+struct sr_greeting core_greeting(const struct sr_core *core)
+{
+    return (struct sr_greeting){
+        .record = core->rec, .map_empty = map_is_empty(core), .dirty_blocks = core_dirty_blocks(core)};
+}
+
 static void send_hello(struct sr_core *core)
 {
     struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_HELLO);
     core->stage = STAGE_HELLO;
     core->hello_sent = true;
-    core->sent_map_empty = map_is_empty(core);
-    core->mine = (struct sr_greeting){.record = core->rec, .map_empty = core->sent_map_empty};
+    core->mine = core_greeting(core);
+    core->sent_map_empty = core->mine.map_empty;
     msg->greeting = core->mine;
     core_send_msg(core, msg);
 }
@@ -110,7 +124,8 @@ static void send_hello(struct sr_core *core)
 static void greet(struct sr_core *core)
 {
     bool own = core->stage == STAGE_NONE && !core->greet_back;
-    if (!core->link_up || core->hello_sent || core->n_session_ios || !core_settled(core) || core->stopping) /* S1 */
+    if (!core->link_up || core->hello_sent || core->n_session_ios || !core_settled(core) || core->stopping ||
+        core->failover_pending || core->taking) /* S1 */
         return;
     if (core->stage != STAGE_NONE || core->now_us < core->retry_at_us)
         return;
@@ -134,9 +149,22 @@ static void alone_within_session(struct sr_core *core, enum sr_cause cause)
     core->hello_sent = true;
 }
 
+static void become_active(struct sr_core *core)
+{
+    core->rec.role = SR_ROLE_ACTIVE;
+    core->rec.handover = false;
+    core->rec.discard = false;
+    core_commit_record(core);
+    core_say(core, SR_LOG_NOTICE, "this site becomes active: %s", sr_lineage_explain(&core->mine, &core->peer));
+}
+
 static void show_paused(struct sr_core *core, enum sr_decision decision)
 {
     core->stage = STAGE_PAUSED;
+    if (decision == SR_DECIDE_TAKE && core->peer.record.handover) {
+        become_active(core); /* it was given away before the pause: nobody else can serve */
+        decision = SR_DECIDE_LEAD;
+    }
     bool may_serve = decision == SR_DECIDE_LEAD && core->rec.role == SR_ROLE_ACTIVE;
     if (may_serve && !core_serving(core))
         core->mode = MODE_HOLDING;
@@ -158,7 +186,7 @@ static void conflict(struct sr_core *core)
     core->stage = STAGE_CONFLICT;
     bool i_was = core->rec.made_by == SR_MADE_FAILOVER || core->rec.made_by == SR_MADE_FORCED;
     bool peer_was = core->peer.record.made_by == SR_MADE_FAILOVER || core->peer.record.made_by == SR_MADE_FORCED;
-    bool stays = i_was || (!peer_was && core->rec.role == SR_ROLE_ACTIVE);
+    bool stays = SR_BUG(CONFLICT_BOTH_SERVE) || i_was || (!peer_was && core->rec.role == SR_ROLE_ACTIVE);
     if (core->rec.discard && core->peer.record.discard) {
         core->rec.discard = false; /* both given up: neither counts, the administrator chooses again */
         core_commit_record(core);
@@ -179,13 +207,8 @@ static void wait_for_failover(struct sr_core *core)
 
 static void lead(struct sr_core *core, bool take)
 {
-    if (take) {
-        core->rec.role = SR_ROLE_ACTIVE;
-        core->rec.handover = false;
-        core->rec.discard = false;
-        core_commit_record(core);
-        core_say(core, SR_LOG_NOTICE, "this site becomes active: %s", sr_lineage_explain(&core->mine, &core->peer));
-    }
+    if (take)
+        become_active(core);
     core->stage = STAGE_MAP;
     core->peer_failed = core->peer.record.failed && !SR_BUG(FAILED_COPY_CONSISTENT);
     if (!core->peer_failed)
@@ -209,6 +232,10 @@ static void claim_bad_blocks(struct sr_core *core)
 static void follow(struct sr_core *core)
 {
     core_stop_serving(core);
+    if (core->rec.failed && core->rec.role == SR_ROLE_ACTIVE) {
+        core->rec.role = SR_ROLE_ALTERNATE; /* the peer serves from now on; nothing comes that would say so later */
+        core_commit_record(core);
+    }
     claim_bad_blocks(core);
     core->stage = STAGE_JOINING;
 }
@@ -258,7 +285,7 @@ static void on_hello(struct sr_core *core, const struct sr_peer_msg *msg)
     }
     if (msg->session < core->session_seen || (!newer && (msg->session < core->session || core->stage != STAGE_HELLO)))
         return;
-    core->peer = msg->greeting;
+    core->peer = core->shown_peer = msg->greeting;
     core->peer_known = true;
     if (newer) {
         core_end_session(core, SR_CAUSE_NONE);
@@ -326,6 +353,7 @@ static void on_start(struct sr_core *core, const struct sr_peer_msg *msg)
     core->rec.role = SR_ROLE_ALTERNATE;
     core->rec.gen = leader->gen;
     core->rec.made_by = leader->made_by;
+    core->rec.gen_wall_ms = leader->gen_wall_ms;
     core->rec.base_kind = SR_BASE_NONE;
     memset(&core->rec.base, 0, sizeof core->rec.base);
     core->rec.handover = core->rec.discard = core->rec.completing = false;
@@ -372,6 +400,7 @@ static void follow_pump(struct sr_core *core)
     if (core->mode == MODE_CATCHING_UP && core->completing_flush && core->flushes_left == 0) {
         core->completing_flush = false;
         core->rec.consistent = true;
+        core->rec.synced_wall_ms = core->wall_ms;
         core->rec.n_ancestors = core->complete_lineage.n_ancestors;
         memcpy(core->rec.ancestors, core->complete_lineage.ancestors, sizeof core->rec.ancestors);
         core_commit_record(core);
@@ -444,7 +473,26 @@ static bool in_stage(struct sr_core *core, const struct sr_peer_msg *msg, bool f
 
 static bool follows_open(const struct sr_core *core)
 {
-    return core->stage == STAGE_OPEN && (core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING);
+    return core->stage == STAGE_OPEN && !core->taking &&
+           (core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING);
+}
+
+/* Does this message of a switchover fit what this site does? */
+static bool handover_fits(const struct sr_core *core, enum sr_peer_msg_type type)
+{
+    switch (type) {
+    case SR_MSG_PREPARE:
+    case SR_MSG_TAKE:
+        return follows_open(core) && core->mode == MODE_FOLLOWING;
+    case SR_MSG_READY: /* may be the answer to an attempt that was undone */
+        return core_leads_open(core) && core->handover_id;
+    case SR_MSG_TAKEN:
+        return core->stage == STAGE_OPEN && core->mode == MODE_HANDED_OVER && core->take_sent;
+    case SR_MSG_FORWARD:
+        return core->stage == STAGE_OPEN && core->forwards_left;
+    default:
+        return core->stage == STAGE_OPEN && core->n_forwards_out;
+    }
 }
 
 static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
@@ -485,6 +533,19 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
         if (in_stage(core, msg, core_leads_open(core)))
             answered(core, msg);
         break;
+    case SR_MSG_PREPARE:
+    case SR_MSG_READY:
+    case SR_MSG_TAKE:
+    case SR_MSG_TAKEN:
+    case SR_MSG_FORWARD:
+    case SR_MSG_FORWARDED:
+        if (in_stage(core, msg, handover_fits(core, msg->type)))
+            core_handover_msg(core, msg);
+        break;
+    case SR_MSG_PROBE:
+    case SR_MSG_PROBED:
+        core_on_probe(core, msg);
+        break;
     case SR_MSG_WRITE:
     case SR_MSG_COPY:
     case SR_MSG_HASH:
@@ -499,7 +560,8 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
 
 void core_on_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
-    bool hello = msg->type == SR_MSG_HELLO;
+    /* these belong to no session */
+    bool hello = msg->type == SR_MSG_HELLO || msg->type == SR_MSG_PROBE || msg->type == SR_MSG_PROBED;
     bool of_this = core->stage != STAGE_NONE && msg->session == core->session;
     if (SR_BUG(ENDED_SESSION_HEARD) && !hello)
         of_this = true;

@@ -5,15 +5,16 @@
 
 static const char *mode_name(const struct sr_core *core)
 {
-    static const char *const names[] = {"standby",   "holding",     "alone",    "resyncing",
-                                        "mirroring", "catching-up", "following"};
+    static const char *const names[] = {"standby",      "holding",     "alone",       "resyncing", "mirroring",
+                                        "handing-over", "handed-over", "catching-up", "following"};
     return names[core->mode];
 }
 
 /* Both copies hold every acknowledged write, as far as this site knows. */
-static bool copies_equal(const struct sr_core *core)
+bool core_copies_equal(const struct sr_core *core)
 {
-    return core->mode == MODE_MIRRORING || core->mode == MODE_FOLLOWING;
+    return core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER ||
+           core->mode == MODE_FOLLOWING;
 }
 
 /* A blip shorter than the stall budget is not shown: nothing is lost, and nobody waits longer than promised. */
@@ -29,9 +30,9 @@ static bool blip(const struct sr_core *core, uint64_t now_us)
 
 enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us)
 {
-    if (core->rec.paused && !copies_equal(core))
+    if (core->rec.paused && !core_copies_equal(core))
         return SR_SYNC_PAUSED;
-    if (copies_equal(core) || blip(core, now_us))
+    if (core_copies_equal(core) || blip(core, now_us))
         return SR_SYNC_IN_SYNC;
     return SR_SYNC_OUT_OF_SYNC;
 }
@@ -42,6 +43,8 @@ static enum sr_cause cause_shown(const struct sr_core *core)
         return core->rec.role == SR_ROLE_ACTIVE ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR;
     if (core->stage == STAGE_CONFLICT)
         return SR_CAUSE_CONFLICT;
+    if (core->rec.handover)
+        return SR_CAUSE_HANDING_OVER;
     if (core->rec.paused)
         return SR_CAUSE_PAUSED;
     if (core->mode == MODE_RESYNCING || core->mode == MODE_CATCHING_UP)
@@ -55,7 +58,7 @@ static enum sr_cause cause_shown(const struct sr_core *core)
 
 static enum sr_verdict verdict(const struct sr_core *core, enum sr_sync sync)
 {
-    bool other_serves = core->peer_known && core->peer.record.role == SR_ROLE_ACTIVE;
+    bool other_serves = core->peer_known && core->shown_peer.record.role == SR_ROLE_ACTIVE;
     if (sync == SR_SYNC_IN_SYNC)
         return SR_VERDICT_PROTECTED;
     if (core_serving(core) || other_serves)
@@ -92,10 +95,14 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
     if (status->cause != SR_CAUSE_NONE)
         snprintf(status->detail, sizeof status->detail, "%s", core->detail);
     status->link_up = core->link_up;
-    status->serving = core_serving(core) && core->serve_told;
+    status->serving = core_serving(core) && core->serve_told && !core->retired;
     status->peer_known = core->peer_known;
-    status->peer = core->peer.record;
-    status->peer_usable = core->mode == MODE_MIRRORING ||
+    status->peer = core->shown_peer.record;
+    status->peer_dirty_blocks = core->shown_peer.dirty_blocks;
+    status->probe_answered = core->probe_answered;
+    status->handover_estimate_us = core_handover_estimate_us(core);
+    status->handover_took_us = core->handover_took_us;
+    status->peer_usable = core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER ||
                           (core->peer_known && core->peer.record.consistent && core->mode != MODE_RESYNCING);
     status->dirty_blocks = core_dirty_blocks(core);
     for (uint32_t i = 0; i < core->n_volumes; i++) {

@@ -25,6 +25,11 @@ void sr_throttle_host_write(struct sr_throttle *throttle, uint64_t now_us, uint6
     throttle->last_write_us = now_us;
 }
 
+uint64_t sr_throttle_latency_us(const struct sr_throttle *throttle)
+{
+    return (uint64_t)throttle->calm_latency_us;
+}
+
 static bool hosts_write(const struct sr_throttle *throttle, uint64_t now_us)
 {
     return throttle->last_write_us && now_us - throttle->last_write_us < HOST_QUIET_US;

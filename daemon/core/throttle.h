@@ -33,6 +33,9 @@ void sr_throttle_begin(struct sr_throttle *throttle, uint64_t now_us);
 /* A host's write took that long; resyncing: while copies were under way. */
 void sr_throttle_host_write(struct sr_throttle *throttle, uint64_t now_us, uint64_t latency_us, bool resyncing);
 
+/* Of a host's write of late, while no resync ran; 0: not known. */
+uint64_t sr_throttle_latency_us(const struct sr_throttle *throttle);
+
 /* May a copy start now?  Takes nothing. */
 bool sr_throttle_may_start(struct sr_throttle *throttle, const struct sr_throttle_limits *limits, uint64_t now_us);
 

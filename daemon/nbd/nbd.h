@@ -118,6 +118,9 @@ void sr_nbd_complete(struct sr_nbd_server *server, uint64_t tag, enum sr_error e
  * gives it out again. */
 void sr_nbd_drop_export(struct sr_nbd_server *server, void *export);
 
+/* Read no more requests from the export's connections; each closes when what it asked for was answered. */
+void sr_nbd_retire_export(struct sr_nbd_server *server, void *export);
+
 uint32_t sr_nbd_export_connections(const struct sr_nbd_server *server, const void *export);
 
 /* Memory of the shared budget was freed elsewhere: connections that wait for it try again.  Optional: they also

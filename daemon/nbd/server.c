@@ -305,6 +305,17 @@ void sr_nbd_drop_export(struct sr_nbd_server *server, void *export)
     nbd_server_kick_stalled(server);
 }
 
+void sr_nbd_retire_export(struct sr_nbd_server *server, void *export)
+{
+    struct conn *conn, *next;
+
+    for (conn = TAILQ_FIRST(&server->conns); conn; conn = next) {
+        next = TAILQ_NEXT(conn, link);
+        if (conn->phase >= PHASE_TRANSMISSION && conn->export == export)
+            nbd_conn_finish(conn);
+    }
+}
+
 uint32_t sr_nbd_export_connections(const struct sr_nbd_server *server, const void *export)
 {
     const struct conn *conn;

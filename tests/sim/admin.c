@@ -9,7 +9,8 @@
 
 static void command(struct sim_world *world, unsigned site, enum sr_admin_command what, bool force)
 {
-    static const char *const names[] = {"PAUSE", "RESUME", "REPLACE", "FAILOVER", "STOP"};
+    static const char *const names[] = {"PAUSE",    "RESUME",  "REPLACE", "SWITCHOVER",
+                                        "FAILOVER", "DISCARD", "PROBE",   "STOP"};
     struct sim_command *open = &world->admin.command[site];
     struct sr_event event = {.type = SR_EV_ADMIN};
 
@@ -67,6 +68,11 @@ void sim_admin_visit(struct sim_world *world)
         command(world, site, SR_ADMIN_REPLACE, world->site[site].meta.record.failed && sim_chance(rng, 500));
     else if (sim_chance(rng, params->stop))
         command(world, site, SR_ADMIN_STOP, false);
+    else if (sim_chance(rng, params->switchover))
+        command(world, world->site[0].meta.record.role == SR_ROLE_ACTIVE || sim_chance(rng, 30) ? 0 : 1,
+                SR_ADMIN_SWITCHOVER, false);
+    else if (sim_chance(rng, params->probe))
+        command(world, site, SR_ADMIN_PROBE, false);
     else if (sim_chance(rng, params->tune))
         tune(world, site);
 }
@@ -75,7 +81,8 @@ void sim_admin_visit(struct sim_world *world)
 void sim_admin_mend(struct sim_world *world)
 {
     for (unsigned i = 0; i < 2; i++)
-        if (!world->site[i].up || world->admin.command[i].waiting || world->site[i].status.record.handover)
+        if (!world->site[i].up || world->admin.command[i].waiting ||
+            (world->site[i].status.record.handover && !world->site[i].status.record.paused))
             return;
     for (unsigned i = 0; i < 2; i++)
         if (world->site[i].status.record.failed) {

@@ -43,7 +43,8 @@ static void check_holds(struct sim_world *world, unsigned acker, unsigned site, 
 {
     const uint64_t *sector = world->site[site].disk.sector;
     uint64_t wanted = r->op == SR_HOST_WRITE ? r->write : 0;
-    bool whole = r->length_bytes <= PIECE_BYTES;
+    /* later writes may have come already over a piece of it, or while the other site's answer was on its way */
+    bool whole = r->length_bytes <= PIECE_BYTES && !r->switched;
     struct sim_span span = {0};
 
     if (whole && sim_disk_writing(world, site, r->volume, r->offset_bytes, r->length_bytes))
@@ -91,7 +92,9 @@ static void check_tracked(struct sim_world *world, unsigned site, const struct s
 /* At the moment of a reply with OK. */
 void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_request *request)
 {
-    if (world->site[!site].up && world->site[!site].serving)
+    if (request->switched && world->site[site].meta.record.role != SR_ROLE_ACTIVE)
+        site = !site; /* it passes on what the site says that took the role over */
+    else if (world->site[!site].up && world->site[!site].serving)
         sim_fail(world, "one-active", "site %u answers while site %u serves", site, !site);
     if (!is_write(request->op))
         return;
@@ -180,7 +183,7 @@ bool sim_check_both_in_sync(struct sim_world *world)
 
 static bool nothing_under_way(const struct sim_world *world)
 {
-    if (!sim_wire_quiet(world))
+    if (!sim_wire_quiet(world) || sim_host_forwards(world))
         return false;
     for (unsigned i = 0; i < 2; i++)
         if (world->site[i].disk.n_writes > 0 || world->site[i].meta.n > 0)
@@ -310,7 +313,9 @@ static void follow_pause(struct sim_world *world)
     struct sim_pause *pause = &world->checks.pause;
     const struct sr_record *a = &world->site[0].meta.record, *b = &world->site[1].meta.record;
 
-    if (!pause->image) {
+    if (world->site[pause->alternate].meta.record.role == SR_ROLE_ACTIVE) { /* the role was on its way to it */
+        pause->tracking = false;
+    } else if (!pause->image) {
         unsigned alternate = pause->alternate;
         if (!pause->answered || !a->paused || !b->paused || world->site[alternate].disk.n_writes > 0 ||
             !sim_wire_quiet(world))
@@ -343,6 +348,8 @@ void sim_check_waits(struct sim_world *world)
         const struct sim_site *me = &world->site[r->site];
         uint64_t limit_us =
             slack_us + world->params.tuning.stall_budget_ms * UINT64_C(1000) * (SIM_STRICT_WAITS ? 1 : 1 + r->behind);
+        if (r->switched)
+            limit_us *= 2;
         if (!r->used || r->start_us + limit_us >= world->now_us || me->disturbed_until_us + limit_us >= world->now_us)
             continue;
         sim_fail(world, "bounded",

@@ -108,6 +108,10 @@ void sim_params_choose(struct sim_params *p, struct sim_rng *rng, enum sim_profi
         p->stop = maybe(rng, admin ? 60 : 20);
         p->tune = maybe(rng, 40);
     }
+    if (admin || sim_chance(rng, 500)) {
+        p->switchover = maybe(rng, admin ? 300 : 150);
+        p->probe = maybe(rng, 20);
+    }
     p->replace = 400;
     if (admin && sim_chance(rng, 400)) { /* calm: what was written while paused can be compared with what is copied */
         p->calm = true;

@@ -147,6 +147,24 @@ void sim_host_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr
     forget(world, r);
 }
 
+void sim_host_retired(struct sim_world *world, unsigned site)
+{
+    for (struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++)
+        r->switched |= r->used && r->site == site;
+}
+
+bool sim_host_forwards(const struct sim_world *world)
+{
+    uint64_t own[2] = {0, 0};
+
+    for (const struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++)
+        own[r->site] += r->used;
+    for (unsigned i = 0; i < 2; i++)
+        if (world->site[i].up && world->site[i].status.requests > own[i])
+            return true;
+    return false;
+}
+
 void sim_host_crash(struct sim_world *world, unsigned site)
 {
     for (struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++) {

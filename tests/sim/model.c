@@ -119,6 +119,8 @@ void sim_model_expire(struct sim_world *world)
 {
     struct sim_model *model = &world->model;
 
+    if (model->n_limbo > 0 && sim_host_forwards(world))
+        return; /* the request may be waiting inside a core */
     for (uint32_t i = 1; i < model->n_writes && model->n_limbo > 0; i++) {
         struct sim_write *w = &model->writes[i];
         if (!w->limbo || sim_disk_writing(world, 0, w->volume, w->offset_bytes, w->length_bytes) ||
@@ -216,6 +218,17 @@ bool sim_model_after(const struct sim_world *world, uint64_t stamp, uint32_t wri
 {
     const struct sim_model *model = &world->model;
 
+    if (stamp == 0 && write != 0) { /* zeroes do not say whose they are */
+        const struct sim_write *w = &model->writes[write];
+        for (uint32_t i = 1; i < model->n_writes; i++) {
+            const struct sim_write *z = &model->writes[i];
+            if (z->zero && z->end >= w->start && z->volume == w->volume &&
+                z->offset_bytes < w->offset_bytes + w->length_bytes &&
+                w->offset_bytes < z->offset_bytes + z->length_bytes)
+                return true;
+        }
+        return false;
+    }
     return stamp == write || (stamp < model->n_writes && model->writes[stamp].end >= model->writes[write].start);
 }
 

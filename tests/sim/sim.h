@@ -81,7 +81,7 @@ struct sim_params {
     uint64_t disk_us, meta_us, wire_us, host_us, fault_us, admin_us, restart_us, notice_us, fault_length_us;
     unsigned crash, crash_both, cut, stall, freeze, slow_disk, write_error, read_error, flush_error, unreadable;
     unsigned no_space, meta_error, budget, spurious_timer;
-    unsigned pause, resume, replace, stop, tune;
+    unsigned pause, resume, replace, stop, tune, switchover, probe;
     unsigned crash_every, cut_every; /* steps, on average; 0: never */
     unsigned write_percent, big_percent, partial_percent;
     bool calm;   /* nothing breaks, and the administrator pauses and resumes with sense */
@@ -282,6 +282,7 @@ struct sim_request {
     uint64_t start_us;
     uint32_t start;  /* tick */
     uint32_t write;  /* of the model */
+    bool switched;   /* waited in a switchover: the other site may carry it out */
     uint32_t behind; /* open requests that it may have to wait for, and those that they wait for */
 };
 
@@ -298,6 +299,8 @@ void sim_host_visit(struct sim_world *world, unsigned host);
 bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum sr_host_op op, uint32_t volume,
                     uint64_t offset_bytes, uint64_t length_bytes);
 void sim_host_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr_error error);
+void sim_host_retired(struct sim_world *world, unsigned site);
+bool sim_host_forwards(const struct sim_world *world); /* a site works on requests of hosts of the other one */
 void sim_host_crash(struct sim_world *world, unsigned site); /* every connection to the site is gone */
 bool sim_host_sweep(struct sim_world *world);                /* reads every hot block once; true: all asked for */
 

@@ -202,6 +202,11 @@ static bool carry_out(struct sim_world *world, unsigned site, struct sr_action *
         if (action->serve)
             sim_check_serve(world, site);
         break;
+    case SR_ACT_RETIRE:
+        sim_trace(world, "%u    retires its hosts", site);
+        me->serving = false;
+        sim_host_retired(world, site);
+        break;
     case SR_ACT_LINK_FAULT:
         sim_fail(world, "protocol", "site %u complains about its honest peer: %s", site, action->text);
         break;
