@@ -41,6 +41,7 @@
     X(OLD_DISCARD_KEPT)          /* a discard of another conflict counts */                        \
     X(BASE_IS_DESCENT)           /* base taken for descent */                                      \
     X(CONFLICT_BOTH_SERVE)       /* in a conflict both go on serving */                            \
+    X(FETCHED_UNCHECKED)         /* an unreadable block is read from a peer that lacks it */       \
     X(MEMBER_LEFT_BEHIND)        /* going alone tracks the writes of the first volume only */
 
 enum sr_planted {

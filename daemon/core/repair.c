@@ -179,12 +179,25 @@ static void await_commit(struct sr_core *core, struct request *request, enum pie
     }
 }
 
+/* What the peer lacks must not be read from it: while this read waited for the lock, a session may have ended and another
+ * copy may have come in the place of the one that held the block. */
+static bool peer_lacks_chunk(const struct request *request)
+{
+    uint64_t first = core_first_block(request->chunk_offset);
+    uint64_t end = core_end_block(request->chunk_offset, request->chunk_length);
+    return sr_dirtymap_any(&request->volume->map, first, end - first) && !SR_BUG(FETCHED_UNCHECKED);
+}
+
 static void next_chunk(struct sr_core *core, struct request *request)
 {
     bool wait;
     if (!take_chunk(core, request, &wait)) {
         if (!wait)
             core_leave(core, request, SR_OK);
+        return;
+    }
+    if (peer_lacks_chunk(request)) {
+        core_leave(core, request, SR_E_IO);
         return;
     }
     struct sr_peer_msg *msg = chunk_msg(core, request, SR_MSG_FETCH);

@@ -81,8 +81,7 @@ void sim_admin_visit(struct sim_world *world)
 void sim_admin_mend(struct sim_world *world)
 {
     for (unsigned i = 0; i < 2; i++)
-        if (!world->site[i].up || world->admin.command[i].waiting ||
-            (world->site[i].status.record.handover && !world->site[i].status.record.paused))
+        if (!world->site[i].up || world->admin.command[i].waiting)
             return;
     for (unsigned i = 0; i < 2; i++)
         if (world->site[i].status.record.failed) {

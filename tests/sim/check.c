@@ -98,9 +98,11 @@ void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
         sim_fail(world, "one-active", "site %u answers while site %u serves", site, !site);
     if (!is_write(request->op))
         return;
-    if (world->site[site].meta.record.failed)
+    bool failed = world->site[site].meta.record.failed;
+    if (failed && !request->switched) /* else it may have failed while its answer was on its way */
         sim_fail(world, "one-active", "site %u acknowledges on a failed copy", site);
-    check_holds(world, site, site, request);
+    if (!failed)
+        check_holds(world, site, site, request);
     /* of a request in pieces, some may be done alone and some mirrored: only the former are out of sync */
     if (request->length_bytes > PIECE_BYTES && world->site[site].meta.record.base_kind != SR_BASE_NONE)
         check_tracked(world, site, request);
