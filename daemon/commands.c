@@ -17,7 +17,7 @@ static void not_found(struct sr_control_call *call, const char *what, const char
     sr_control_reply_error(call, SR_E_NOT_FOUND, name, hint, "there is no %s %.64s here", what, name);
 }
 
-static struct sr_collection *find_collection(struct sr_site *site, struct sr_control_call *call, const char *name)
+struct sr_collection *sr_commands_find(struct sr_site *site, struct sr_control_call *call, const char *name)
 {
     struct sr_collection *collection = sr_table_collection_named(site, name);
 
@@ -40,7 +40,7 @@ static void core_answered(void *arg, struct sr_collection *collection, enum sr_e
 
 static void command(struct sr_site *site, struct sr_control_call *call, const char *name, enum sr_admin_command what)
 {
-    struct sr_collection *collection = find_collection(site, call, name);
+    struct sr_collection *collection = sr_commands_find(site, call, name);
 
     if (!collection)
         return;
@@ -53,7 +53,7 @@ static void command(struct sr_site *site, struct sr_control_call *call, const ch
 
 static void replace(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__ReplaceRequest *req)
 {
-    struct sr_collection *collection = find_collection(site, call, req->name);
+    struct sr_collection *collection = sr_commands_find(site, call, req->name);
 
     if (!collection)
         return;
@@ -169,6 +169,15 @@ static void on_request(void *arg, struct sr_control_call *call, const request_t 
         break;
     case SYNCREP__CONTROL__REQUEST__OP_REPLACE:
         replace(site, call, req->replace);
+        break;
+    case SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER:
+        sr_roles_switchover(site, call, req->switchover);
+        break;
+    case SYNCREP__CONTROL__REQUEST__OP_FAILOVER:
+        sr_roles_failover(site, call, req->failover);
+        break;
+    case SYNCREP__CONTROL__REQUEST__OP_RESOLVE:
+        sr_roles_resolve(site, call, req->resolve);
         break;
     case SYNCREP__CONTROL__REQUEST__OP_TUNE:
         tune(site, call, req->tune);

@@ -150,8 +150,17 @@ static void serve(struct sr_collection *collection, bool on)
 static void retire(struct sr_collection *collection)
 {
     collection->serving = false;
+    collection->n_retiring += collection->n_volumes;
     for (uint32_t i = 0; i < collection->n_volumes; i++)
         sr_hosts_retire(collection->volumes[i]);
+}
+
+void sr_driver_retired(struct sr_collection *collection)
+{
+    struct sr_event event = {.type = SR_EV_RETIRED};
+
+    if (collection->n_retiring > 0 && --collection->n_retiring == 0)
+        sr_driver_step(collection, &event);
 }
 
 /* The answer is given when the step is over. */

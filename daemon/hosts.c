@@ -109,6 +109,15 @@ static uint64_t extent(void *arg, void *export, uint64_t offset_bytes, uint64_t 
     return volume->store ? sr_store_extent(volume->store, offset_bytes, limit_bytes, hole) : 0;
 }
 
+static void retired(void *arg, void *export)
+{
+    struct sr_volume *volume = export;
+
+    (void)arg;
+    if (volume->collection)
+        sr_driver_retired(volume->collection);
+}
+
 static void log_line(void *arg, enum sr_log_level level, const char *text)
 {
     (void)arg;
@@ -171,7 +180,7 @@ enum sr_error sr_hosts_start(struct sr_site *site, char *text, size_t text_bytes
                                     .queue_depth = config->queue_depth,
                                     .budget = &site->host_budget};
     struct sr_nbd_callbacks callbacks = {
-        .find = find, .list = list, .submit = submit, .extent = extent, .log = log_line};
+        .find = find, .list = list, .submit = submit, .extent = extent, .retired = retired, .log = log_line};
     enum sr_error error;
 
     site->nbd = sr_nbd_server_new(site->loop, &options, &callbacks, site);

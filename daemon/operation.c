@@ -140,6 +140,10 @@ void sr_catalog_request(struct sr_site *site, const struct sr_volume_rpc *reques
     case SR_VOLUME_ABORT_CREATE:
         sr_accept_abort(site, request);
         break;
+    case SR_COLLECTION_SWITCHOVER:
+    case SR_COLLECTION_DISCARD:
+        sr_roles_request(site, request);
+        break;
     case SR_VOLUME_DELETE:
     case SR_VOLUME_CHECK_DELETE:
         sr_removal_request(site, request);

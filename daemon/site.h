@@ -105,6 +105,7 @@ struct sr_collection {
 
     bool link_up;                                                 /* the core was told LINK_UP */
     bool serving;                                                 /* the core said SERVE */
+    uint32_t n_retiring;                                          /* volumes whose hosts are still read */
     bool dead;                                                    /* its core gets no event any more */
     uint32_t n_ios, n_commits;                                    /* not answered yet */
     void (*idle_fn)(struct sr_collection *collection, void *arg); /* once, when dead and both are 0 */
@@ -232,6 +233,7 @@ void sr_driver_step(struct sr_collection *collection, struct sr_event *event);
 void sr_driver_admin(struct sr_collection *collection, enum sr_admin_command command, bool force, sr_admin_fn fn,
                      void *arg);
 void sr_driver_link(struct sr_collection *collection, bool up); /* tells the core, once */
+void sr_driver_retired(struct sr_collection *collection); /* hosts of one more volume are read no more */
 void sr_driver_tune(struct sr_site *site);                      /* site->tuning to all cores */
 void sr_driver_status(const struct sr_collection *collection, struct sr_core_status *status);
 void sr_driver_watch_all(struct sr_site *site); /* time alone may have changed what is shown */
@@ -247,7 +249,7 @@ enum sr_error sr_hosts_start(struct sr_site *site, char *text, size_t text_bytes
 enum sr_error sr_hosts_load_tls(struct sr_site *site, const struct sr_config *config, char *text, size_t text_bytes);
 void sr_hosts_reply(struct sr_site *site, uint64_t id, enum sr_error error);
 void sr_hosts_drop(struct sr_volume *volume);
-void sr_hosts_retire(struct sr_volume *volume); /* no more requests are read; those that were get their answers */
+void sr_hosts_retire(struct sr_volume *volume); /* see sr_nbd_retire_export; ends with sr_driver_retired */
 
 /* ---- catalog.c, catalog_peer.c, removal.c, reconcile.c ------------------------------------------------------ */
 
@@ -311,6 +313,8 @@ enum sr_error sr_link_events_load_tls(struct sr_site *site, const struct sr_conf
 
 enum sr_error sr_commands_start(struct sr_site *site, char *text, size_t text_bytes);
 void sr_commands_watch(struct sr_collection *collection); /* after a step: tells followers and waiters what changed */
+/* By name; NULL: the call was answered with "not found". */
+struct sr_collection *sr_commands_find(struct sr_site *site, struct sr_control_call *call, const char *name);
 void sr_status_request(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__Request *req);
 const char *sr_status_next_command(const struct sr_collection *collection, const struct sr_core_status *status,
                                    char *out, size_t out_bytes);
@@ -319,6 +323,15 @@ const char *sr_verdict_word(enum sr_verdict verdict);
 void sr_replace(struct sr_collection *collection, struct sr_control_call *call, bool force);
 /* Reads the configuration again; a faulty one changes nothing.  text says what became of it. */
 enum sr_error sr_reload(struct sr_site *site, char *text, size_t text_bytes);
+
+/* ---- roles.c: the verbs that move the active role ----------------------------------------------------------------- */
+
+void sr_roles_switchover(struct sr_site *site, struct sr_control_call *call,
+                         const Syncrep__Control__SwitchoverRequest *req);
+void sr_roles_failover(struct sr_site *site, struct sr_control_call *call,
+                       const Syncrep__Control__FailoverRequest *req);
+void sr_roles_resolve(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__ResolveRequest *req);
+void sr_roles_request(struct sr_site *site, const struct sr_volume_rpc *request); /* of the peer */
 
 /* ---- startup.c, shutdown.c ---------------------------------------------------------------------------------- */
 

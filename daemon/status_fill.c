@@ -93,6 +93,10 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
         snprintf(out, out_bytes, "syncrepctl resume %s", name);
     else if (collection->peer_fault[0])
         snprintf(out, out_bytes, "syncrepctl status %s   (at site %s)", name, peer);
+    else if (status->cause == SR_CAUSE_PEER_UNREACHABLE && !status->serving)
+        snprintf(out, out_bytes,
+                 "systemctl status syncrepd   (at site %s); if that site is lost: syncrepctl failover %s --plan", peer,
+                 name);
     else if (status->cause == SR_CAUSE_PEER_UNREACHABLE)
         snprintf(out, out_bytes, "systemctl status syncrepd   (at site %s: is it running and reachable?)", peer);
     else if (status->cause == SR_CAUSE_ALTERNATE_NO_SPACE)
@@ -100,8 +104,11 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
                  "syncrepctl pool list   (free space where the alternate copy is; it goes on by itself)");
     else if (status->cause == SR_CAUSE_ALTERNATE_IO_ERROR)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at the site of the alternate copy)", name);
-    else if (status->cause == SR_CAUSE_CONFLICT || status->cause == SR_CAUSE_WAITING_FOR_FAILOVER)
-        snprintf(out, out_bytes, "syncrepctl status %s   (at both sites, and compare)", name);
+    else if (status->cause == SR_CAUSE_CONFLICT)
+        snprintf(out, out_bytes, "syncrepctl resolve %s --keep %s --plan   (then the same with --keep %s)", name, site,
+                 peer);
+    else if (status->cause == SR_CAUSE_WAITING_FOR_FAILOVER)
+        snprintf(out, out_bytes, "syncrepctl failover %s --plan   (at the site that is to serve)", name);
     else
         snprintf(out, out_bytes, "syncrepctl wait %s --for in-sync", name);
     return out;

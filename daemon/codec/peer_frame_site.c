@@ -62,7 +62,7 @@ static const char *check_rpc(const struct sr_site_msg *msg)
 {
     const struct sr_volume_rpc *rpc = &msg->rpc;
 
-    if (rpc->verb < SR_VOLUME_PREPARE_CREATE || rpc->verb > SR_VOLUME_CHECK_DELETE)
+    if (rpc->verb < SR_VOLUME_PREPARE_CREATE || rpc->verb > SR_VOLUME_VERB_LAST)
         return "verb: unknown number";
     if (sr_uuid_is_none(&rpc->uuid))
         return "uuid: missing";
@@ -338,7 +338,7 @@ static const char *take_rpc(const void *from, struct sr_site_msg *msg)
     const Syncrep__Peer__SiteVolumeRpc *m = from;
     struct sr_volume_rpc *rpc = &msg->rpc;
 
-    if (m->verb > SR_VOLUME_CHECK_DELETE)
+    if (m->verb > SR_VOLUME_VERB_LAST)
         return "verb: unknown number";
     if (!sr_frame_take_uuid(&m->uuid, &rpc->uuid))
         return "uuid: not 16 bytes";

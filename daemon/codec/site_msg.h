@@ -63,8 +63,12 @@ enum sr_volume_verb {
     SR_VOLUME_COMMIT_CREATE = 2,
     SR_VOLUME_ABORT_CREATE = 3,
     SR_VOLUME_DELETE = 4,
-    SR_VOLUME_CHECK_DELETE = 5 /* would DELETE be refused now? changes nothing */
+    SR_VOLUME_CHECK_DELETE = 5, /* would DELETE be refused now? changes nothing */
+    /* about a collection: `uuid` is its */
+    SR_COLLECTION_SWITCHOVER = 6, /* you are active: hand it over to me */
+    SR_COLLECTION_DISCARD = 7     /* we are in conflict: give up what only you hold */
 };
+#define SR_VOLUME_VERB_LAST SR_COLLECTION_DISCARD
 
 /* VOLUME_REQUEST and VOLUME_REPLY.  Which fields a verb uses is the owner's business, but uuid, verb are always
  * there; PREPARE_CREATE also has name, collection, pool and a size of whole blocks within the limits. */

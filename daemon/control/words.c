@@ -89,6 +89,10 @@ const char *sr_control_op_name(Syncrep__Control__Request__OpCase op)
         return "events";
     case SYNCREP__CONTROL__REQUEST__OP_RELOAD:
         return "reload";
+    case SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER:
+        return "switchover";
+    case SYNCREP__CONTROL__REQUEST__OP_RESOLVE:
+        return "resolve";
     default:
         return "unknown request";
     }
@@ -115,6 +119,10 @@ const char *sr_control_op_object(const Syncrep__Control__Request *req)
         return req->replace->name;
     case SYNCREP__CONTROL__REQUEST__OP_FAILOVER:
         return req->failover->name;
+    case SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER:
+        return req->switchover->name;
+    case SYNCREP__CONTROL__REQUEST__OP_RESOLVE:
+        return req->resolve->name;
     case SYNCREP__CONTROL__REQUEST__OP_TUNE:
         return req->tune->key;
     case SYNCREP__CONTROL__REQUEST__OP_WAIT:

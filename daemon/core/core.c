@@ -318,6 +318,9 @@ static void handle(struct sr_core *core, const struct sr_event *event)
     case SR_EV_LINK_DOWN:
         core_on_link(core, false);
         break;
+    case SR_EV_RETIRED:
+        core->hosts_read = true;
+        break;
     case SR_EV_ADMIN:
         core_on_admin(core, event->admin.id, event->admin.command, event->admin.force);
         break;

@@ -102,6 +102,7 @@ enum sr_event_type {
     SR_EV_PEER_MSG,  /* .msg: the core takes over the message's payload reference */
     SR_EV_LINK_UP,   /* the peer was authenticated and has this collection */
     SR_EV_LINK_DOWN,
+    SR_EV_RETIRED, /* after RETIRE: what hosts had sent by then was handed in as HOST; no more will come */
     SR_EV_ADMIN, /* .admin */
     SR_EV_TUNE   /* .tuning */
 };
@@ -194,7 +195,8 @@ enum sr_action_type {
     SR_ACT_ADMIN,      /* .admin: answer the administrator */
     SR_ACT_TIMER,      /* .timer: hand in TIME at or after this; replaces the one before; 0: none */
     SR_ACT_SERVE,      /* .serve: hosts may use the volumes here from now on, or not: close their connections */
-    SR_ACT_RETIRE,     /* no new hosts, no new requests: each connection closes once its requests were answered */
+    SR_ACT_RETIRE,     /* no new hosts; hand in what hosts have sent by now, then RETIRED; a connection closes once all
+                        * of its requests were answered */
     SR_ACT_LINK_FAULT, /* .text: the peer broke the protocol: drop the link, log the text */
     SR_ACT_LOG,        /* .log */
     SR_ACT_HALT        /* .text: stop the daemon now, acknowledge nothing more */
@@ -320,6 +322,12 @@ struct sr_core_status {
 };
 
 void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_status *status);
+
+/* Why the command would be refused now, a phrase, and with which error; NULL: it would begin.  Failover goes by the last
+ * SR_ADMIN_PROBE. */
+const char *sr_core_switchover_refusal(const struct sr_core *core, enum sr_error *error);
+const char *sr_core_failover_refusal(const struct sr_core *core, bool force, enum sr_error *error);
+const char *sr_core_discard_refusal(const struct sr_core *core, enum sr_error *error);
 
 /* Out-of-sync blocks of one volume. */
 uint64_t sr_core_volume_dirty(const struct sr_core *core, uint32_t volume);

@@ -120,12 +120,26 @@ static void take_over(struct sr_core *core, struct admin *admin)
     admin->commit = core->rec_commit;
 }
 
+static const char *impossible(const struct sr_core *core)
+{
+    return core->rec.failed     ? "the copy here has failed: repair the disk, then `syncrepctl replace`"
+           : handing_over(core) ? "a switchover is under way"
+                                : NULL;
+}
+
+const char *sr_core_failover_refusal(const struct sr_core *core, bool force, enum sr_error *error)
+{
+    const char *why = impossible(core);
+    *error = SR_E_REFUSED;
+    if (why || core_serving(core))
+        return why;
+    return forbidden(core, core->link_up && core->probe_answered, force, error);
+}
+
 static void decide(struct sr_core *core, struct admin *admin, bool answered)
 {
     enum sr_error error;
-    const char *why = core->rec.failed     ? "the copy here has failed: repair the disk, then `syncrepctl replace`"
-                      : handing_over(core) ? "a switchover is under way"
-                                           : NULL;
+    const char *why = impossible(core);
     if (why) {
         refuse(core, admin, SR_E_REFUSED, why);
         return;
@@ -191,13 +205,21 @@ void core_failover_pump(struct sr_core *core, struct admin *admin)
 
 /* ---- a conflict ------------------------------------------------------------------------------------------------------ */
 
+const char *sr_core_discard_refusal(const struct sr_core *core, enum sr_error *error)
+{
+    *error = SR_E_REFUSED;
+    if (core->stage != STAGE_CONFLICT)
+        return "it is not in conflict with a connected peer";
+    if (!core->peer.record.consistent)
+        return "the copy of the other site is not complete: it cannot replace this one";
+    return sr_uuid_is_none(&core->rec.gen) ? "this copy holds nothing" : NULL;
+}
+
 void core_discard_command(struct sr_core *core, uint64_t id)
 {
+    enum sr_error error;
     const struct sr_record *peer = &core->peer.record;
-    const char *why = core->stage != STAGE_CONFLICT ? "it is not in conflict with a connected peer"
-                      : !peer->consistent           ? "the copy of the other site is not complete: it cannot replace this one"
-                      : sr_uuid_is_none(&core->rec.gen) ? "this copy holds nothing"
-                                                        : NULL;
+    const char *why = sr_core_discard_refusal(core, &error);
     if (why) {
         core_answer_admin(core, id, SR_E_REFUSED, "%s: nothing was given up here: %s", core->name, why);
         return;

@@ -5,7 +5,8 @@
  *                 PREPARE                        ->
  *                                                <-   READY, or why not
  *                 those under way end
- *   HANDED_OVER   commit role = alternate, handover = true, empty map; hosts' connections are retired
+ *   HANDED_OVER   commit role = alternate, handover = true, empty map; hosts' connections are retired: what they
+ *                 had sent by then queues too
  *                 TAKE, then one FORWARD for each
  *                 request that queued            ->
  *                                                     commit role = active, handover = false
@@ -66,6 +67,16 @@ static void begin(struct sr_core *core)
     core_say(core, SR_LOG_NOTICE, "switchover to %s begins", core->peer_name);
 }
 
+const char *sr_core_switchover_refusal(const struct sr_core *core, enum sr_error *error)
+{
+    *error = SR_E_REFUSED;
+    if (core->rec.role != SR_ROLE_ACTIVE)
+        return core->rec.handover ? "the active role is on its way already" : "it is not active at this site";
+    if (core->mode == MODE_HANDING_OVER || core->taking || core->forwards_left)
+        return "a switchover is under way";
+    return cannot(core);
+}
+
 void core_handover_command(struct sr_core *core, uint64_t id)
 {
     /* Half the budget until it is undone, the whole of it for the peer to take the role. */
@@ -120,6 +131,7 @@ static void give_away(struct sr_core *core)
     core->handover_deadline_us = core->handover_began_us + (uint64_t)core->tune.stall_budget_ms * 1000;
     core_set_cause(core, SR_CAUSE_HANDING_OVER, "the active role is on its way to %s", core->peer_name);
     core->retired = true;
+    core->hosts_read = false;
     core_act(core, SR_ACT_RETIRE);
 }
 
@@ -173,6 +185,7 @@ static void taken(struct sr_core *core)
     core->rec.handover = false;
     core_commit_record(core);
     core->mode = MODE_FOLLOWING;
+    core->shown_peer.record.role = SR_ROLE_ACTIVE;
     core->handover_deadline_us = 0;
     core->handover_took_us = core->now_us - core->handover_began_us;
     core_set_cause(core, SR_CAUSE_NONE, "%s", "");
@@ -318,6 +331,7 @@ static void took(struct sr_core *core)
             core->mode = MODE_HOLDING;
         return;
     }
+    core->shown_peer.record.role = SR_ROLE_ALTERNATE;
     core_send_msg(core, core_new_msg(core, SR_MSG_TAKEN));
     core_in_sync(core);
     core_say(core, SR_LOG_NOTICE, "this site is active: %s handed it over", core->peer_name);
@@ -415,7 +429,7 @@ void core_handover_pump(struct sr_core *core)
     if (core->mode == MODE_HANDING_OVER && may_give)
         give_away(core);
     bool given = core_settled(core) || SR_BUG(ROLE_GIVEN_LATE);
-    if (core->mode == MODE_HANDED_OVER && !core->take_sent && given) /* H2 */
+    if (core->mode == MODE_HANDED_OVER && !core->take_sent && given && core->hosts_read) /* H2 */
         send_take(core);
     if (core->taking && core_settled(core))
         took(core);

@@ -268,6 +268,7 @@ struct sr_core {
     uint64_t handover_id; /* of the last attempt */
     bool peer_ready;      /* READY came for it */
     bool take_sent;
+    bool hosts_read; /* RETIRED: all that hosts had sent is here */
     bool taking; /* the other side: role = active is being committed */
     uint32_t n_forwards_out; /* requests that the peer carries out for hosts here */
     uint32_t forwards_left; /* of the other site's waiting requests, still to come: hosts here wait for them */

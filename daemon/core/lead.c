@@ -110,6 +110,7 @@ void core_lead_started(struct sr_core *core)
         core->rec.base = core->rec.gen; /* the peer holds this generation, with holes */
         core_commit_record(core);
     }
+    core->shown_peer.record.role = SR_ROLE_ALTERNATE;
     core->mode = MODE_RESYNCING;
     core->stage = STAGE_OPENING;
 }

@@ -467,7 +467,8 @@ void core_on_host(struct sr_core *core, const struct sr_host_request *host)
 {
     SR_ASSERT(host->volume < core->n_volumes);
     struct volume *volume = &core->volumes[host->volume];
-    if (!core_serving(core) || core->refuse_pending || core->stopping) {
+    bool queues = core->mode == MODE_HANDED_OVER && !core->take_sent; /* it was sent before the role was given away */
+    if ((!core_serving(core) && !queues) || core->refuse_pending || core->stopping) {
         core_reply_host(core, host->id, SR_E_SHUTDOWN);
         return;
     }

@@ -351,6 +351,7 @@ static void on_start(struct sr_core *core, const struct sr_peer_msg *msg)
     }
     bool same_gen = sr_uuid_equal(&leader->gen, &core->rec.gen);
     core->rec.role = SR_ROLE_ALTERNATE;
+    core->shown_peer.record.role = SR_ROLE_ACTIVE;
     core->rec.gen = leader->gen;
     core->rec.made_by = leader->made_by;
     core->rec.gen_wall_ms = leader->gen_wall_ms;

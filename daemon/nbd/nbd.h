@@ -74,6 +74,8 @@ struct sr_nbd_callbacks {
     /* How far from offset_bytes on the export is of one kind: 1 .. limit_bytes, and whether it is a hole that reads
      * as zeroes.  0: cannot be told now (counts as data).  May be NULL: everything is data. */
     uint64_t (*extent)(void *arg, void *export, uint64_t offset_bytes, uint64_t limit_bytes, bool *hole);
+    /* See sr_nbd_retire_export.  May be NULL if that is not used. */
+    void (*retired)(void *arg, void *export);
     /* One line, already limited in rate.  May be NULL. */
     void (*log)(void *arg, enum sr_log_level level, const char *text);
 };
@@ -118,7 +120,8 @@ void sr_nbd_complete(struct sr_nbd_server *server, uint64_t tag, enum sr_error e
  * gives it out again. */
 void sr_nbd_drop_export(struct sr_nbd_server *server, void *export);
 
-/* Read no more requests from the export's connections; each closes when what it asked for was answered. */
+/* The export's connections read what their clients have sent by now, submit it, and read no more; each closes when all
+ * of it was answered.  callbacks->retired is called when the reading has ended, a quarter of a second later at the latest. */
 void sr_nbd_retire_export(struct sr_nbd_server *server, void *export);
 
 uint32_t sr_nbd_export_connections(const struct sr_nbd_server *server, const void *export);

@@ -89,6 +89,7 @@ struct conn {
     uint32_t drain_bytes;
     bool paused, stalled;
     TAILQ_ENTRY(conn) stall_link;
+    bool retiring; /* reads what was sent already, then leaves */
     uint64_t moved_ms, moved_bytes; /* when and where its byte counters were last seen to move */
 
     /* in work and replies not sent */
@@ -115,6 +116,13 @@ struct listener {
     LIST_ENTRY(listener) link;
 };
 
+/* An export whose connections read what their clients had sent, and no more. */
+struct retiring {
+    LIST_ENTRY(retiring) link;
+    void *export;
+    uint64_t deadline_ms;
+};
+
 struct sr_nbd_server {
     uv_loop_t *loop;
     struct sr_nbd_config config;
@@ -128,6 +136,8 @@ struct sr_nbd_server {
     LIST_HEAD(, listener) listeners;
     TAILQ_HEAD(conn_list, conn) conns;
     TAILQ_HEAD(stall_list, conn) stalled; /* first come, first served */
+
+    LIST_HEAD(, retiring) retiring;
 
     struct inflight **table;
     uint32_t n_table;
@@ -152,8 +162,13 @@ uint64_t nbd_server_now(const struct sr_nbd_server *server);
 void nbd_server_kick_stalled(struct sr_nbd_server *server); /* memory or a slot may be free */
 void nbd_server_need_tick(struct sr_nbd_server *server);
 void nbd_server_need_retry(struct sr_nbd_server *server);
+void nbd_server_retry_now(struct sr_nbd_server *server);
 void nbd_server_close_step(struct sr_nbd_server *server);
 void nbd_server_release_handle(struct sr_nbd_server *server); /* a handle is closed */
+
+/* ---- retire.c ---- */
+void nbd_retire_turn(struct sr_nbd_server *server);   /* from the loop */
+void nbd_retire_forget(struct sr_nbd_server *server); /* at the end */
 
 /* ---- listen.c ---- */
 void nbd_listener_close(struct listener *listener);

@@ -140,7 +140,8 @@ static void retry(uv_timer_t *timer)
 {
     struct sr_nbd_server *server = timer->data;
 
-    if (TAILQ_EMPTY(&server->stalled))
+    nbd_retire_turn(server);
+    if (TAILQ_EMPTY(&server->stalled) && LIST_EMPTY(&server->retiring))
         uv_timer_stop(&server->retry);
     else
         nbd_server_kick_stalled(server);
@@ -151,6 +152,12 @@ void nbd_server_need_retry(struct sr_nbd_server *server)
     nbd_server_need_tick(server);
     if (!uv_is_closing((uv_handle_t *)&server->retry) && !uv_is_active((uv_handle_t *)&server->retry))
         uv_timer_start(&server->retry, retry, STALL_RETRY_MS, STALL_RETRY_MS);
+}
+
+void nbd_server_retry_now(struct sr_nbd_server *server)
+{
+    if (!uv_is_closing((uv_handle_t *)&server->retry))
+        uv_timer_start(&server->retry, retry, 0, STALL_RETRY_MS);
 }
 
 void sr_nbd_memory_freed(struct sr_nbd_server *server)
@@ -229,6 +236,7 @@ static void free_server(struct sr_nbd_server *server)
         free(server->table[i]);
     }
     free(server->table);
+    nbd_retire_forget(server);
     if (server->spare_fd >= 0)
         close(server->spare_fd);
     SSL_CTX_free(server->tls);
@@ -303,17 +311,6 @@ void sr_nbd_drop_export(struct sr_nbd_server *server, void *export)
         if (server->table[i]->used && server->table[i]->export == export)
             nbd_inflight_free(server, server->table[i]);
     nbd_server_kick_stalled(server);
-}
-
-void sr_nbd_retire_export(struct sr_nbd_server *server, void *export)
-{
-    struct conn *conn, *next;
-
-    for (conn = TAILQ_FIRST(&server->conns); conn; conn = next) {
-        next = TAILQ_NEXT(conn, link);
-        if (conn->phase >= PHASE_TRANSMISSION && conn->export == export)
-            nbd_conn_finish(conn);
-    }
 }
 
 uint32_t sr_nbd_export_connections(const struct sr_nbd_server *server, const void *export)

@@ -257,6 +257,20 @@ void sim_host_visit(struct sim_world *world, unsigned host)
     sim_host_issue(world, host, site, op, area->volume, offset_bytes, length_bytes);
 }
 
+void sim_host_late(struct sim_world *world, unsigned site)
+{
+    struct sim_rng *rng = &world->rng;
+    uint64_t offset_bytes, length_bytes;
+
+    for (unsigned n = (unsigned)sim_below(rng, 3); n > 0 && world->site[site].up && !world->mending; n--) {
+        const struct sim_area *area = &world->layout.areas[sim_below(rng, world->layout.n_areas)];
+        choose_range(world, area, &offset_bytes, &length_bytes);
+        sim_host_issue(world, 3, site, sim_chance(rng, 700) ? SR_HOST_WRITE : SR_HOST_READ, area->volume, offset_bytes,
+                       length_bytes);
+        sim_host_retired(world, site);
+    }
+}
+
 bool sim_host_sweep(struct sim_world *world)
 {
     unsigned site;

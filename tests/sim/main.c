@@ -98,7 +98,7 @@ static void add_stats(struct sim_stats *sum, const struct sim_stats *one)
 
 static void print_stats(const struct sim_stats *s, double seconds)
 {
-    static const char *const kinds[SIM_EV_KINDS] = {"disk",    "meta",    "wire", "timer", "link-up", "link-down",
+    static const char *const kinds[SIM_EV_KINDS] = {"disk",    "meta",    "wire", "timer", "link-up", "link-down", "retired",
                                                     "restart", "connect", "host", "admin", "fault"};
     unsigned edges = 0;
 

@@ -300,6 +300,7 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
                     uint64_t offset_bytes, uint64_t length_bytes);
 void sim_host_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr_error error);
 void sim_host_retired(struct sim_world *world, unsigned site);
+void sim_host_late(struct sim_world *world, unsigned site); /* what hosts had sent before they knew */
 bool sim_host_forwards(const struct sim_world *world); /* a site works on requests of hosts of the other one */
 void sim_host_crash(struct sim_world *world, unsigned site); /* every connection to the site is gone */
 bool sim_host_sweep(struct sim_world *world);                /* reads every hot block once; true: all asked for */
@@ -374,6 +375,7 @@ enum sim_event_kind {
     SIM_EV_TIMER,
     SIM_EV_LINK_UP,
     SIM_EV_LINK_DOWN,
+    SIM_EV_RETIRED,
     SIM_EV_RESTART,
     SIM_EV_CONNECT,
     SIM_EV_HOST,

@@ -112,7 +112,7 @@ void sim_world_push(struct sim_world *world, enum sim_event_kind kind, unsigned 
 static const char *event_name(const struct sr_event *event)
 {
     static const char *const names[] = {"TIME",    "HOST",      "DISK_DONE", "META_DONE", "PEER_MSG",
-                                        "LINK_UP", "LINK_DOWN", "ADMIN",     "TUNE"};
+                                        "LINK_UP", "LINK_DOWN", "RETIRED",   "ADMIN",     "TUNE"};
 
     return names[event->type];
 }
@@ -206,6 +206,7 @@ static bool carry_out(struct sim_world *world, unsigned site, struct sr_action *
         sim_trace(world, "%u    retires its hosts", site);
         me->serving = false;
         sim_host_retired(world, site);
+        sim_world_push(world, SIM_EV_RETIRED, site, world->now_us + sim_delay(&world->rng, world->params.host_us / 4), 0);
         break;
     case SR_ACT_LINK_FAULT:
         sim_fail(world, "protocol", "site %u complains about its honest peer: %s", site, action->text);
@@ -337,7 +338,7 @@ void sim_world_crash(struct sim_world *world, unsigned site, uint64_t restart_af
 static bool dies_with_the_process(enum sim_event_kind kind)
 {
     return kind == SIM_EV_DISK || kind == SIM_EV_META || kind == SIM_EV_WIRE || kind == SIM_EV_TIMER ||
-           kind == SIM_EV_LINK_UP || kind == SIM_EV_LINK_DOWN;
+           kind == SIM_EV_LINK_UP || kind == SIM_EV_LINK_DOWN || kind == SIM_EV_RETIRED;
 }
 
 static void dispatch(struct sim_world *world, const struct sim_event *event)
@@ -364,6 +365,11 @@ static void dispatch(struct sim_world *world, const struct sim_event *event)
         break;
     case SIM_EV_LINK_DOWN:
         sim_wire_down(world, event->site);
+        break;
+    case SIM_EV_RETIRED:
+        sim_host_late(world, event->site);
+        if (me->up)
+            sim_world_step(world, event->site, &(struct sr_event){.type = SR_EV_RETIRED});
         break;
     case SIM_EV_RESTART:
         sim_world_start(world, event->site);

@@ -365,7 +365,8 @@ static void parse(int argc, char **argv, struct options *options)
 
 int main(int argc, char **argv)
 {
-    static const struct sr_nbd_callbacks callbacks = {find, list, submit, extent, log_line};
+    static const struct sr_nbd_callbacks callbacks = {
+        .find = find, .list = list, .submit = submit, .extent = extent, .log = log_line};
     struct options options = {0};
     enum sr_nbd_tls tls;
     uint16_t port = 0;

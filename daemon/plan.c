@@ -1,0 +1,202 @@
+/* plan.c - see plan.h.  Everything said here comes from the core's status after a probe, and says when it is not known. */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+
+#define LINES 400
+
+struct plan {
+    const struct sr_collection *collection;
+    const struct sr_config *config;
+    struct sr_core_status status;
+    enum sr_plan_verb verb;
+    bool to_here;
+    char reason[LINES], lost[LINES], hint[SR_SITE_TEXT];
+    enum sr_error error;
+};
+
+static const char *made_by_word(enum sr_made_by made_by)
+{
+    static const char *const words[] = {"created", "alone", "failover", "forced"};
+
+    return made_by <= SR_MADE_FORCED ? words[made_by] : "unknown";
+}
+
+static Syncrep__Control__Role wire_role(enum sr_role role)
+{
+    return role == SR_ROLE_ACTIVE ? SYNCREP__CONTROL__ROLE__ROLE_ACTIVE : SYNCREP__CONTROL__ROLE__ROLE_ALTERNATE;
+}
+
+static void fill_side(Syncrep__Control__PlanSide *side, const char *site, bool known, const struct sr_record *record,
+                      uint64_t dirty_blocks)
+{
+    syncrep__control__plan_side__init(side);
+    side->site = (char *)site;
+    side->known = known;
+    if (!known)
+        return;
+    side->role = wire_role(record->role);
+    side->consistent = record->consistent;
+    side->made_by = (char *)made_by_word(record->made_by);
+    side->since_wall_ms = record->gen_wall_ms;
+    side->dirty_blocks = record->base_kind == SR_BASE_NONE ? 0 : dirty_blocks;
+    side->dirty_bytes = side->dirty_blocks * SR_BLOCK_BYTES;
+}
+
+static void refused(struct plan *plan, enum sr_error error, const char *why)
+{
+    plan->error = error;
+    snprintf(plan->reason, sizeof(plan->reason), "%s", why);
+}
+
+/* ---- the three verbs -------------------------------------------------------------------------------------------- */
+
+static void plan_switchover(struct plan *plan)
+{
+    const struct sr_core_status *s = &plan->status;
+    const char *name = plan->collection->name;
+    enum sr_error error = SR_OK;
+    bool active_here = s->record.role == SR_ROLE_ACTIVE;
+
+    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --to %s", name,
+             plan->to_here ? plan->config->site : plan->config->peer_name);
+    if (plan->to_here == active_here) {
+        if (!active_here && !(s->probe_answered && s->peer.role == SR_ROLE_ACTIVE))
+            refused(plan, SR_E_UNREACHABLE, "where it is active is not known: the other site does not answer");
+        return; /* active there already: nothing would be done, and that is fine */
+    }
+    if (active_here) {
+        const char *why = sr_core_switchover_refusal(plan->collection->core, &error);
+        if (why)
+            refused(plan, error, why);
+    } else if (!s->link_up || !s->probe_answered) {
+        refused(plan, SR_E_UNREACHABLE, "the other site does not answer");
+    } else if (s->sync != SR_SYNC_IN_SYNC) {
+        refused(plan, SR_E_REFUSED, s->record.paused ? "it is paused: resume it first" : "it is not in sync");
+    }
+    if (plan->error != SR_OK)
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failback %s --to %s   (waits until both are in sync)", name,
+                 plan->to_here ? plan->config->site : plan->config->peer_name);
+}
+
+/* What hosts may find missing after a failover here. */
+static void what_is_lost(struct plan *plan)
+{
+    const struct sr_core_status *s = &plan->status;
+    const char *peer = plan->config->peer_name;
+
+    if (!s->record.consistent)
+        snprintf(plan->lost, sizeof(plan->lost),
+                 "this copy is a mixture of old and new (a resync did not finish, or never began): what %s wrote since both "
+                 "were last in sync is missing in part, and files or databases on it may be broken",
+                 peer);
+    else if (s->record.base_kind != SR_BASE_NONE)
+        plan->lost[0] = '\0'; /* only this site could have gone on */
+    else if (s->record.role == SR_ROLE_ACTIVE)
+        snprintf(plan->lost, sizeof(plan->lost),
+                 "nothing, unless an administrator made %s active after this site had stopped", peer);
+    else if (s->record.paused)
+        snprintf(plan->lost, sizeof(plan->lost), "everything that hosts wrote at %s since it was paused", peer);
+    else if (s->probe_answered && s->peer.base_kind == SR_BASE_NONE)
+        plan->lost[0] = '\0';
+    else
+        snprintf(plan->lost, sizeof(plan->lost),
+                 "whatever hosts wrote at %s after it went on alone (it does when this site is silent for the stall budget); "
+                 "nothing if it never did",
+                 peer);
+}
+
+static void plan_failover(struct plan *plan, bool force)
+{
+    const char *name = plan->collection->name;
+    enum sr_error error = SR_OK;
+    const char *why = sr_core_failover_refusal(plan->collection->core, force, &error);
+
+    what_is_lost(plan);
+    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s", name);
+    if (!why)
+        return;
+    refused(plan, error, why);
+    if (error == SR_E_NEEDS_FORCE)
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s --force=%s", name, name);
+    else if (plan->status.cause == SR_CAUSE_CONFLICT)
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s --plan", name, plan->config->site);
+    else
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --plan", name);
+}
+
+static void plan_resolve(struct plan *plan)
+{
+    const struct sr_core_status *s = &plan->status;
+    const char *loser = plan->to_here ? plan->config->peer_name : plan->config->site;
+    uint64_t blocks = plan->to_here ? s->peer_dirty_blocks : s->dirty_blocks;
+    const struct sr_record *record = plan->to_here ? &s->peer : &s->record;
+    char size[SR_SIZE_TEXT_BYTES];
+    enum sr_error error = SR_OK;
+
+    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s", plan->collection->name,
+             plan->to_here ? plan->config->site : plan->config->peer_name);
+    if (s->cause != SR_CAUSE_CONFLICT) {
+        refused(plan, SR_E_REFUSED, "it is not in conflict with a connected peer: nothing is to be decided");
+        return;
+    }
+    if (record->base_kind == SR_BASE_UNKNOWN)
+        snprintf(plan->lost, sizeof(plan->lost), "all that %s holds: how it differs is not known", loser);
+    else
+        snprintf(plan->lost, sizeof(plan->lost), "%llu blocks (%s) that hosts wrote at %s since the copies parted",
+                 (unsigned long long)blocks, sr_size_format(blocks * SR_BLOCK_BYTES, size), loser);
+    if (plan->to_here && !s->record.consistent)
+        refused(plan, SR_E_REFUSED, "the copy that would be kept is not complete");
+    else if (!plan->to_here && sr_core_discard_refusal(plan->collection->core, &error))
+        refused(plan, error, sr_core_discard_refusal(plan->collection->core, &error));
+}
+
+/* ---- the answer -------------------------------------------------------------------------------------------------- */
+
+void sr_plan_reply(const struct sr_collection *collection, struct sr_control_call *call, enum sr_plan_verb verb,
+                   bool to_here, bool force)
+{
+    static const char *const commands[] = {"switchover", "failover", "resolve"};
+    struct plan plan = {.collection = collection, .config = collection->site->config, .verb = verb, .to_here = to_here};
+    Syncrep__Control__Response response = SYNCREP__CONTROL__RESPONSE__INIT;
+    Syncrep__Control__Plan out = SYNCREP__CONTROL__PLAN__INIT;
+    Syncrep__Control__PlanSide sides[2], *list[2] = {&sides[0], &sides[1]};
+    struct sr_link_view link;
+
+    if (!collection->core) {
+        sr_control_reply_error(call, SR_E_REFUSED, collection->name, "syncrepctl status", "%s", collection->fault);
+        return;
+    }
+    sr_driver_status(collection, &plan.status);
+    if (verb == SR_PLAN_SWITCHOVER)
+        plan_switchover(&plan);
+    else if (verb == SR_PLAN_FAILOVER)
+        plan_failover(&plan, force);
+    else
+        plan_resolve(&plan);
+    fill_side(&sides[0], plan.config->site, true, &plan.status.record, plan.status.dirty_blocks);
+    fill_side(&sides[1], plan.config->peer_name, plan.status.peer_known, &plan.status.peer,
+              plan.status.peer_dirty_blocks);
+    sr_link_events_view(collection->site, &link);
+    out.name = (char *)collection->name;
+    out.command = (char *)commands[verb];
+    out.possible = plan.error == SR_OK;
+    out.exit = sr_control_exit_class(plan.error);
+    out.code = (char *)(plan.error == SR_OK ? "" : sr_error_name(plan.error));
+    out.reason = plan.reason;
+    out.n_sides = 2;
+    out.sides = list;
+    out.peer_answered = plan.status.link_up && plan.status.probe_answered;
+    out.synced_wall_ms =
+        plan.status.sync == SR_SYNC_IN_SYNC ? sr_driver_wall_ms() : plan.status.record.synced_wall_ms;
+    out.pause_estimate_us =
+        verb == SR_PLAN_SWITCHOVER ? plan.status.handover_estimate_us + 2 * link.rtt_us : 0;
+    out.may_be_lost = plan.lost;
+    out.hint = plan.hint;
+    response.body_case = SYNCREP__CONTROL__RESPONSE__BODY_PLAN;
+    response.plan = &out;
+    sr_control_reply(call, &response, true);
+}
