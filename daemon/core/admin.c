@@ -136,10 +136,9 @@ static bool stopped(struct sr_core *core)
 {
     if (core->n_requests)
         return false;
-    if (core->save_at_us == 0 && TAILQ_EMPTY(&core->intents.all) && !core->building && !core->flying) {
-        core_end_session(core, SR_CAUSE_SHUTDOWN);
-        return core->n_ios == 0 && !core->building;
-    }
+    core_end_session(core, SR_CAUSE_SHUTDOWN); /* first: a resync would make maps stale for ever */
+    if (core->save_at_us == 0 && TAILQ_EMPTY(&core->intents.all) && !core->building && !core->flying)
+        return core->n_ios == 0;
     core_cool_all(core);
     core->save_at_us = core->save_at_us ? 1 : 0; /* now */
     return false;

@@ -94,6 +94,8 @@ void core_intents_give(struct sr_core *core, struct request *request)
         SR_ASSERT(intent != NULL);
         sr_intents_give(&core->intents, intent, core->now_us);
     }
+    if (core->intents_wanted)
+        core_requests_commits_done(core); /* there may be room now */
     while (core->intents.n_idle > core->tune.hot_regions_max) {
         struct sr_intent *coldest = sr_intents_coldest(&core->intents);
         if (!coldest)

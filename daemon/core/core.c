@@ -182,15 +182,26 @@ static uint64_t stall_deadline(const struct sr_core *core, const struct request 
     return oldest->peer_wait_since_us + (uint64_t)core->tune.stall_budget_ms * 1000;
 }
 
+/* Who waits for a lock waits for the peer only if its holder does: another request, which is in the list itself, or a copy. */
+static uint64_t peer_deadline(const struct sr_core *core, const struct request *request)
+{
+    if (request->state != PIECE_LOCKING)
+        return stall_deadline(core, request);
+    uint64_t since_us = core_copy_peer_since_us(core, request);
+    if (!since_us)
+        return UINT64_MAX;
+    if (since_us < request->peer_wait_since_us)
+        since_us = request->peer_wait_since_us;
+    return since_us + (uint64_t)core->tune.stall_budget_ms * 1000;
+}
+
 /* The peer may make a host wait for the stall budget and no longer, whatever the reason. */
 static void check_stall(struct sr_core *core)
 {
     const struct request *oldest = TAILQ_FIRST(&core->peer_wait);
     if (!oldest || !core_serving(core) || core->mode == MODE_ALONE)
         return;
-    if (core->now_us < stall_deadline(core, oldest))
-        return;
-    while (oldest && oldest->state == PIECE_LOCKING) /* is it the peer at all that the lock's holder waits for? */
+    while (oldest && core->now_us < peer_deadline(core, oldest))
         oldest = TAILQ_NEXT(oldest, peer_wait);
     if (!oldest)
         return;
@@ -207,11 +218,16 @@ static void set_timer(struct sr_core *core)
 {
     uint64_t timer = 0;
     const struct request *oldest = TAILQ_FIRST(&core->peer_wait);
-    while (oldest &&
-           stall_deadline(core, oldest) <= core->now_us) /* overdue ones wait for the disk here, not for the peer */
-        oldest = TAILQ_NEXT(oldest, peer_wait);
-    if (oldest && core_serving(core) && core->mode != MODE_ALONE)
-        sooner(&timer, stall_deadline(core, oldest));
+    bool counts = core_serving(core) && core->mode != MODE_ALONE;
+    /* The first whose own time is still to come bounds those behind it; the overdue ones wait for a lock. */
+    for (; oldest && counts; oldest = TAILQ_NEXT(oldest, peer_wait)) {
+        uint64_t at_us = stall_deadline(core, oldest) > core->now_us ? stall_deadline(core, oldest)
+                                                                      : peer_deadline(core, oldest);
+        if (at_us != UINT64_MAX)
+            sooner(&timer, at_us);
+        if (stall_deadline(core, oldest) > core->now_us)
+            break;
+    }
     if (core->link_up && core->stage == STAGE_NONE && core->retry_at_us > core->now_us)
         sooner(&timer, core->retry_at_us);
     sooner(&timer, core->cool_at_us);

@@ -90,7 +90,7 @@ enum stage {
 #define FIX_CHUNK_BYTES  ((uint64_t)SR_MIB)
 #define INTENTS_MAX      8192u /* regions with an intent at once, hot ones included */
 #define BAD_BLOCKS_MAX   4096u /* unreadable blocks of one volume; past it the replica has failed */
-#define FOLLOW_OPS_MAX   8192u /* operations a leader may have under way at the follower */
+#define FOLLOW_OPS_MAX   16384u /* operations a leader may have under way at the follower: all hosts' requests (8192), copies */
 #define SAVES_PER_COMMIT 1024u /* stale regions brought up to date by one background commit */
 #define COPIES_MAX       64u
 #define MEMORY_RETRY_US  5000u /* the buffer budget was used up: ask again then */
@@ -105,6 +105,7 @@ enum piece_state {
     PIECE_FIX_READ,   /* ENOSPC here: reading what this copy holds now */
     PIECE_FIX_SENT,   /* ... and the peer writes it */
     PIECE_FETCH_LOCK, /* unreadable here: waits for the write lock */
+    PIECE_FETCH_READ, /* ... block by block: is it this one? */
     PIECE_FETCHING,   /* ... the peer reads for us */
     PIECE_BAD_COMMIT, /* ... the blocks are being committed as bad */
     PIECE_REWRITING,  /* ... and are rewritten here */
@@ -129,6 +130,7 @@ struct request {
     bool replied; /* by a planted bug */
     bool refused; /* its connection was closed; only the disk I/O is waited for */
     bool begun;   /* admitted: a switchover waits for its end */
+    uint64_t granted_us, local_done_us; /* of its piece: the lock; the disk here */
     uint64_t forwarded; /* of the other site's host: sessions_ended when it came, plus one; 0: of a host here */
     uint32_t buf_offset; /* where in the buffer its data begin */
     uint64_t wait_commit;
@@ -157,7 +159,7 @@ struct volume {
     struct sr_rangelock locks;
     uint64_t *bad; /* sorted block numbers */
     uint32_t n_bad;
-    uint32_t n_unreadable; /* resync skipped these, they stay dirty */
+    bool too_bad; /* more unreadable blocks than are listed: the resync leaves the rest of it dirty */
 };
 
 /* One run of a resync. */
@@ -172,6 +174,8 @@ struct copy {
     bool cancelled; /* the session ended while the disk was at work */
     uint64_t io;
     uint64_t message;                    /* HASH that is out */
+    uint64_t granted_us;
+    uint64_t peer_since_us;              /* COMPARING, SENT: the peer has had it since */
     uint32_t n_out;                      /* COPY segments not yet confirmed */
     uint8_t send[SR_RUN_MAX_BLOCKS / 8]; /* blocks to send: all, or those that differ */
     struct sr_buf *buf;
@@ -291,6 +295,8 @@ struct sr_core {
 
     struct sr_intents intents;
     uint64_t cool_at_us, save_at_us, memory_at_us;
+    bool intents_wanted;    /* a request waits until others give theirs back */
+    uint64_t unlock_local_us; /* of the unlock under way: so long its holder was busy with the disk here */
 
     struct copy_list copies;
     uint32_t n_copies;
@@ -301,6 +307,7 @@ struct sr_core {
     uint64_t resync_total, resync_began_us;
     uint64_t resync_done;
     struct sr_throttle throttle;
+    bool throttled; /* a run was chosen in this step, and may not start yet */
 
     struct follow_list follow_ops;
     uint32_t n_follow_ops;
@@ -419,6 +426,7 @@ void core_copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error er
 void core_copy_compared(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
 void core_copy_confirmed(struct sr_core *core, struct copy *copy, const struct sr_peer_msg *msg);
 void core_copy_granted(struct sr_core *core, struct copy *copy);
+uint64_t core_copy_peer_since_us(const struct sr_core *core, const struct request *request);
 bool core_reads_must_wait(const struct sr_core *core); /* dirty blocks are suspect for hosts */
 uint64_t core_dirty_blocks(const struct sr_core *core);
 uint64_t core_resync_next_us(const struct sr_core *core);

@@ -8,7 +8,9 @@
  * A read error while the peer holds the block: under the write lock the peer reads it for us, the blocks are
  * committed as bad (never copied from), rewritten here, committed as good.
  *
- *   FETCH_LOCK -> FETCHING -> BAD_COMMIT -> REWRITING -> GOOD_COMMIT -> (next chunk) -> reply
+ *   FETCH_LOCK -> FETCH_READ -> (next block, or) FETCHING -> BAD_COMMIT -> REWRITING -> GOOD_COMMIT -> (next block) -> reply
+ *
+ * That goes block by block, so that only a block that cannot be read is called bad: what is bad is never copied from.
  *
  * A session that ends sends either back to its first state; alone, the first is answered at once (its blocks are
  * tracked) and the second with the error of the disk.
@@ -24,17 +26,16 @@ void core_repair_drop(struct sr_core *core, struct request *request)
     request->chunk = NULL;
 }
 
-/* The chunk at chunk_offset, whole blocks; false: none left, or no memory (then *wait). */
-static bool take_chunk(struct sr_core *core, struct request *request, bool *wait)
+/* The chunk at chunk_offset, whole blocks, at most max_bytes; false: none left, or no memory (then *wait). */
+static bool take_chunk(struct sr_core *core, struct request *request, uint64_t max_bytes, bool *wait)
 {
     uint64_t end = core_end_block(request->offset, request->length) * SR_BLOCK_BYTES;
     *wait = false;
     if (request->chunk_offset >= end)
         return false;
-    request->chunk_length =
-        end - request->chunk_offset < FIX_CHUNK_BYTES ? end - request->chunk_offset : FIX_CHUNK_BYTES;
+    request->chunk_length = end - request->chunk_offset < max_bytes ? end - request->chunk_offset : max_bytes;
     if (!request->chunk)
-        request->chunk = sr_buf_alloc(core->budget, FIX_CHUNK_BYTES);
+        request->chunk = sr_buf_alloc(core->budget, max_bytes);
     *wait = !request->chunk;
     if (*wait)
         core->memory_at_us = core->now_us + MEMORY_RETRY_US;
@@ -99,7 +100,7 @@ static void fix_read(struct sr_core *core, struct request *request)
     }
     if (request->io)
         return;
-    if (take_chunk(core, request, &wait))
+    if (take_chunk(core, request, FIX_CHUNK_BYTES, &wait))
         request->io = chunk_io(core, request, SR_DISK_READ);
     else if (!wait)
         core_leave(core, request, SR_E_NO_SPACE);
@@ -150,7 +151,7 @@ static void copy_out(struct request *request)
     uint64_t end = request->chunk_offset + request->chunk_length;
     if (end > request->offset + request->length)
         end = request->offset + request->length;
-    memcpy(request->host.buf->data + (first - request->offset),
+    memcpy(request->host.buf->data + request->buf_offset + (first - request->offset),
            request->chunk->data + (first - request->chunk_offset), end - first);
 }
 
@@ -188,14 +189,25 @@ static bool peer_lacks_chunk(const struct request *request)
     return sr_dirtymap_any(&request->volume->map, first, end - first) && !SR_BUG(FETCHED_UNCHECKED);
 }
 
-static void next_chunk(struct sr_core *core, struct request *request)
+static void next_block(struct sr_core *core, struct request *request)
 {
     bool wait;
-    if (!take_chunk(core, request, &wait)) {
-        if (!wait)
-            core_leave(core, request, SR_OK);
-        return;
+    if (take_chunk(core, request, SR_BLOCK_BYTES, &wait)) {
+        request->state = PIECE_FETCH_READ;
+        request->io = chunk_io(core, request, SR_DISK_READ);
+    } else if (!wait) {
+        core_leave(core, request, SR_OK);
     }
+}
+
+static void block_done(struct sr_core *core, struct request *request)
+{
+    request->chunk_offset += request->chunk_length;
+    next_block(core, request);
+}
+
+static void fetch(struct sr_core *core, struct request *request)
+{
     if (peer_lacks_chunk(request)) {
         core_leave(core, request, SR_E_IO);
         return;
@@ -203,6 +215,34 @@ static void next_chunk(struct sr_core *core, struct request *request)
     struct sr_peer_msg *msg = chunk_msg(core, request, SR_MSG_FETCH);
     request->state = PIECE_FETCHING;
     core_send_msg(core, msg);
+}
+
+static void fetched(struct sr_core *core, struct request *request)
+{
+    if (request->local_error != SR_OK) {
+        core_leave(core, request, SR_E_IO); /* unreadable at both sites */
+        return;
+    }
+    copy_out(request);
+    mark_chunk(core, request, true);
+    uint64_t block = core_first_block(request->chunk_offset);
+    if (core_is_bad(request->volume, block, block + 1))
+        await_commit(core, request, PIECE_BAD_COMMIT);
+    else
+        block_done(core, request); /* the list is full: it is not rewritten, or a torn write would count as good */
+}
+
+static void rewritten(struct sr_core *core, struct request *request)
+{
+    if (request->local_error == SR_E_NO_SPACE) { /* stays bad; the host has its data from the peer */
+        block_done(core, request);
+        return;
+    }
+    SR_ASSERT(request->local_error == SR_OK); /* anything else has failed the replica */
+    core_say(core, SR_LOG_WARNING, "block %llu could not be read here; read from %s and rewritten",
+             (unsigned long long)core_first_block(request->chunk_offset), core->peer_name);
+    mark_chunk(core, request, false);
+    await_commit(core, request, PIECE_GOOD_COMMIT);
 }
 
 void core_fetch_step(struct sr_core *core, struct request *request)
@@ -217,18 +257,21 @@ void core_fetch_step(struct sr_core *core, struct request *request)
     switch (request->state) {
     case PIECE_FETCH_LOCK:
         if (sr_lock_granted(&request->lock))
-            next_chunk(core, request);
+            next_block(core, request);
+        break;
+    case PIECE_FETCH_READ:
+        if (request->local_done && request->local_error == SR_OK) {
+            copy_out(request);
+            block_done(core, request);
+        } else if (request->local_done) {
+            fetch(core, request);
+        } else {
+            next_block(core, request); /* there was no memory before */
+        }
         break;
     case PIECE_FETCHING:
-        if (!request->peer_done)
-            break;
-        if (request->local_error != SR_OK) {
-            core_leave(core, request, SR_E_IO); /* unreadable at both sites */
-            break;
-        }
-        copy_out(request);
-        mark_chunk(core, request, true);
-        await_commit(core, request, PIECE_BAD_COMMIT);
+        if (request->peer_done)
+            fetched(core, request);
         break;
     case PIECE_BAD_COMMIT:
         if (request->wait_commit > core->durable)
@@ -237,25 +280,12 @@ void core_fetch_step(struct sr_core *core, struct request *request)
         request->io = chunk_io(core, request, SR_DISK_WRITE);
         break;
     case PIECE_REWRITING:
-        if (!request->local_done)
-            break;
-        if (request->local_error == SR_E_NO_SPACE) { /* stays bad; the host has its data from the peer */
-            request->chunk_offset += request->chunk_length;
-            next_chunk(core, request);
-            break;
-        }
-        SR_ASSERT(request->local_error == SR_OK); /* anything else has failed the replica */
-        core_say(core, SR_LOG_WARNING, "%llu bytes at %llu could not be read here; read from %s and rewritten",
-                 (unsigned long long)request->chunk_length, (unsigned long long)request->chunk_offset,
-                 core->peer_name);
-        mark_chunk(core, request, false);
-        await_commit(core, request, PIECE_GOOD_COMMIT);
+        if (request->local_done)
+            rewritten(core, request);
         break;
     case PIECE_GOOD_COMMIT:
-        if (request->wait_commit > core->durable)
-            break;
-        request->chunk_offset += request->chunk_length;
-        next_chunk(core, request);
+        if (request->wait_commit <= core->durable)
+            block_done(core, request);
         break;
     default:
         SR_UNREACHABLE();

@@ -99,12 +99,13 @@ void core_requests_commits_done(struct sr_core *core)
     struct request *request, *next;
     for (request = TAILQ_FIRST(&core->commit_wait); request; request = next) {
         next = TAILQ_NEXT(request, commit_wait);
-        if (request->wait_commit > core->durable)
+        if (request->wait_commit > core->durable && request->wait_commit != UINT64_MAX)
             continue;
         request->waits_for_commit = false;
         TAILQ_REMOVE(&core->commit_wait, request, commit_wait);
         core_make_ready(core, request);
     }
+    core->intents_wanted = false;
     if (core->mode == MODE_ALONE && core_settled(core)) /* acknowledgements may have waited for the record */
         core_make_all_ready(core);
 }
@@ -115,10 +116,18 @@ static void lock_granted(void *arg, void *owner)
     struct volume *volume = arg;
     struct sr_core *core = volume->core;
     uintptr_t tagged = (uintptr_t)owner;
-    if (tagged & 1)
+    if (tagged & 1) {
         core_copy_granted(core, (struct copy *)(tagged - 1));
-    else
-        core_make_ready(core, owner);
+        return;
+    }
+    struct request *request = owner;
+    core_stop_waiting_for_peer(core, request);
+    if (request->peer_wait_since_us) /* what it waited for the disk here is not the peer's fault */
+        request->peer_wait_since_us = request->peer_wait_since_us + core->unlock_local_us < core->now_us
+                                          ? request->peer_wait_since_us + core->unlock_local_us
+                                          : core->now_us;
+    request->granted_us = core->now_us;
+    core_make_ready(core, request);
 }
 
 void core_unlock(struct volume *volume, struct sr_lock *lock)
@@ -150,7 +159,10 @@ static void let_go(struct sr_core *core, struct request *request)
     }
     core_repair_drop(core, request);
     core_intents_give(core, request);
+    if (sr_lock_granted(&request->lock))
+        core->unlock_local_us = (request->local_done_us ? request->local_done_us : core->now_us) - request->granted_us;
     core_unlock(request->volume, &request->lock);
+    core->unlock_local_us = 0;
 }
 
 void core_forget_request(struct sr_core *core, struct request *request)
@@ -178,6 +190,7 @@ static void begin_piece(struct request *request)
     request->local_done = request->peer_done = false;
     request->local_error = SR_OK;
     request->peer_wait_since_us = 0;
+    request->granted_us = request->local_done_us = 0;
     request->wait_commit = 0;
 }
 
@@ -363,11 +376,13 @@ static void try_lock(struct sr_core *core, struct request *request)
     }
     request->state = PIECE_LOCKING;
     if (sr_rangelock_acquire(&request->volume->locks, &request->lock, piece_first(request), piece_end(request),
-                             is_read(request), request))
+                             is_read(request), request)) {
+        request->granted_us = core->now_us;
         core_make_ready(core, request);
-    else if (core->mode != MODE_ALONE)
+    } else if (core->mode != MODE_ALONE) {
         core_wait_for_peer(
             core, request); /* whoever holds the lock may come to wait for the peer: the budget runs for us too */
+    }
 }
 
 static void lock_held(struct sr_core *core, struct request *request)
@@ -385,7 +400,10 @@ static void lock_held(struct sr_core *core, struct request *request)
 static void want_intents(struct sr_core *core, struct request *request)
 {
     if (!request->has_intents && !core_intents_take(core, request)) {
-        request->wait_commit = core_next_commit(core); /* room comes with it, or it is asked for again */
+        /* room comes with the commit that cools some, or when others give theirs back */
+        bool cooling = core->building != NULL || core->flying != NULL;
+        request->wait_commit = cooling ? core_next_commit(core) : UINT64_MAX;
+        core->intents_wanted = core->intents_wanted || !cooling;
         wait_for_commit(core, request);
         return;
     }
@@ -505,6 +523,7 @@ void core_request_io_done(struct sr_core *core, struct request *request, enum sr
         return;
     }
     request->local_done = true;
+    request->local_done_us = core->now_us;
     request->local_error = error;
     core_make_ready(core, request);
 }
@@ -535,8 +554,10 @@ void core_request_peer_done(struct sr_core *core, struct request *request, const
         core_reply_request(core, request, SR_OK);
         request->replied = true;
     }
-    if (request->state == PIECE_RUNNING)
+    if (request->state == PIECE_RUNNING) {
         core_stop_waiting_for_peer(core, request);
+        request->peer_wait_since_us = 0; /* if it comes to wait for the peer again, that is another wait */
+    }
     core_make_ready(core, request);
 }
 
@@ -569,6 +590,8 @@ void core_requests_session_open(struct sr_core *core)
     struct request *request;
     core->held_left = 0;
     TAILQ_FOREACH (request, &core->requests, all) {
+        if (request->state == PIECE_LOCKING && !request->refused)
+            core_wait_for_peer(core, request); /* it may come to wait behind a copy */
         if (request->refused || is_read(request) || request->state != PIECE_RUNNING)
             continue;
         if (SR_BUG(HELD_WRITES_NOT_RESENT)) {

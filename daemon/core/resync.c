@@ -39,6 +39,21 @@ bool core_reads_must_wait(const struct sr_core *core)
            (rec->base_kind == SR_BASE_KNOWN && sr_uuid_equal(&rec->base, &rec->gen) && rec->completing);
 }
 
+/* Since when the peer has had a copy that the request waits behind; 0: there is none. */
+uint64_t core_copy_peer_since_us(const struct sr_core *core, const struct request *request)
+{
+    uint64_t first = core_first_block(request->offset), end = core_end_block(request->offset, request->length);
+    uint64_t since_us = 0;
+    const struct copy *copy;
+    TAILQ_FOREACH (copy, &core->copies, link) {
+        bool out = copy->state == COPY_COMPARING || copy->state == COPY_SENT;
+        if (out && copy->volume == request->volume && copy->first < end && first < copy->first + copy->n &&
+            (!since_us || copy->peer_since_us < since_us))
+            since_us = copy->peer_since_us;
+    }
+    return since_us;
+}
+
 /* ---- choosing ------------------------------------------------------------------------------------------------ */
 
 /* Of the copies under way that overlap [first, end) the one that begins first. */
@@ -56,6 +71,8 @@ static const struct copy *overlapping(const struct sr_core *core, const struct v
 /* The next run at or after `at` and before `end` that is not under way and can be read. */
 static uint64_t choose_in(struct sr_core *core, struct volume *volume, uint64_t at, uint64_t end, uint64_t *first)
 {
+    if (volume->too_bad)
+        return 0;
     for (;;) {
         uint64_t n = sr_dirtymap_next_run(&volume->map, at, SR_RUN_MAX_BLOCKS, first);
         if (!n || *first >= end)
@@ -115,7 +132,10 @@ static uint64_t choose_next(struct sr_core *core, struct volume **volume, uint64
 static void end_copy(struct sr_core *core, struct copy *copy)
 {
     SR_ASSERT(!copy->io);
+    if (copy->granted_us)
+        core->unlock_local_us = (copy->peer_since_us ? copy->peer_since_us : core->now_us) - copy->granted_us;
     core_unlock(copy->volume, &copy->lock);
+    core->unlock_local_us = 0;
     TAILQ_REMOVE(&core->copies, copy, link);
     core->n_copies--;
     sr_buf_unref(copy->buf);
@@ -159,6 +179,7 @@ void core_copy_granted(struct sr_core *core, struct copy *copy)
 {
     if (copy->state != COPY_LOCKING)
         return;
+    copy->granted_us = core->now_us;
     memset(copy->send, 0xff, sizeof copy->send);
     if (sr_dirtymap_is_suspect(&copy->volume->map, copy->first))
         begin_hash(core, copy);
@@ -220,6 +241,7 @@ static bool zero_block(const struct copy *copy, uint64_t i, bool all_zero)
 static void send_copies(struct sr_core *core, struct copy *copy, bool all_zero)
 {
     copy->state = COPY_SENT;
+    copy->peer_since_us = core->now_us;
     for (uint64_t i = 0; i < copy->n;) {
         if (!bit(copy->send, i)) {
             i++;
@@ -263,12 +285,14 @@ static void unreadable(struct sr_core *core, struct copy *copy)
                 begin_copy(core, volume, first + i, 1);
         return;
     }
-    if (!core_add_bad(copy->volume, copy->first)) {
-        struct volume *volume = copy->volume;
-        if (volume->n_bad == BAD_BLOCKS_MAX) {
-            core_replica_failed(core, volume, "too many unreadable blocks", SR_E_IO);
-            return;
-        }
+    if (!core_add_bad(copy->volume, copy->first) && copy->volume->n_bad == BAD_BLOCKS_MAX) {
+        /* The only complete copy may be this one: it goes on serving what can be read. */
+        copy->volume->too_bad = true;
+        core_set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR,
+                       "more than %u blocks cannot be read here: the rest of the volume is not copied", BAD_BLOCKS_MAX);
+        core_say(core, SR_LOG_ERROR, "%s", core->detail);
+        copy_done(core, copy);
+        return;
     }
     core_commit_op(core, SR_META_BAD, copy->volume->index)->block = copy->first;
     core_set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR, "block %llu cannot be read here and is not copied: overwrite it",
@@ -301,6 +325,7 @@ void core_copy_io_done(struct sr_core *core, struct copy *copy, enum sr_error er
     msg->payload_bytes = (uint32_t)(copy->n * SR_DIGEST_BYTES);
     copy->buf = NULL;
     copy->state = COPY_COMPARING;
+    copy->peer_since_us = core->now_us;
     core_send_msg(core, msg);
 }
 
@@ -352,6 +377,8 @@ void core_resync_begin(struct sr_core *core)
     core->resync_began_us = core->now_us;
     core->resync_done = 0;
     core->resync_total = core_dirty_blocks(core);
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        core->volumes[i].too_bad = false;
     sr_throttle_begin(&core->throttle, core->now_us);
     if (core->resync_total)
         core_say(core, SR_LOG_NOTICE, "resync to %s begins: %llu blocks", core->peer_name,
@@ -404,19 +431,38 @@ static void try_complete(struct sr_core *core)
     core->complete_pending = true;
 }
 
+/* Copied regions stay listed until their metadata is up to date: a resync must not run ahead of that for ever. */
+static bool maps_full(struct sr_core *core)
+{
+    for (uint32_t i = 0; i < core->n_volumes; i++) {
+        if (core->volumes[i].map.stale && core->volumes[i].map.n_entries >= SR_DIRTYMAP_REGIONS_MAX) {
+            core->save_at_us = core->save_at_us ? core->save_at_us : core->now_us + 1000;
+            return true;
+        }
+    }
+    return false;
+}
+
 void core_resync_pump(struct sr_core *core)
 {
-    if (core->stage != STAGE_OPEN || core->mode != MODE_RESYNCING)
+    core->throttled = false;
+    if (core->stage != STAGE_OPEN || core->mode != MODE_RESYNCING || core->stopping)
         return;
     struct sr_throttle_limits bounds = limits(core);
     uint32_t parallel = core->tune.resync_parallel < COPIES_MAX ? core->tune.resync_parallel : COPIES_MAX;
     while (core->n_copies < parallel && !core->memory_at_us) {
         struct volume *volume;
         uint64_t first, n = choose_urgent(core, &volume, &first);
-        if (!n && sr_throttle_may_start(&core->throttle, &bounds, core->now_us))
-            n = choose_next(core, &volume, &first);
-        if (!n)
+        if (!n && maps_full(core)) /* saving them makes room */
             break;
+        if (!n) {
+            n = choose_next(core, &volume, &first);
+            core->throttled = n && !sr_throttle_may_start(&core->throttle, &bounds, core->now_us);
+        }
+        if (!n || core->throttled) {
+            core->cursor_block = core->throttled ? first : core->cursor_block;
+            break;
+        }
         sr_throttle_spend(&core->throttle, n * SR_BLOCK_BYTES);
         begin_copy(core, volume, first, n);
         if (core->stage != STAGE_OPEN)
@@ -427,9 +473,5 @@ void core_resync_pump(struct sr_core *core)
 
 uint64_t core_resync_next_us(const struct sr_core *core)
 {
-    if (core->stage != STAGE_OPEN || core->mode != MODE_RESYNCING)
-        return 0;
-    bool waits =
-        core->n_copies < core->tune.resync_parallel && core_dirty_blocks(core) && core->throttle.tokens_bytes <= 0;
-    return waits ? sr_throttle_next_us(&core->throttle, core->now_us) : 0;
+    return core->throttled ? sr_throttle_next_us(&core->throttle, core->now_us) : 0;
 }

@@ -168,6 +168,8 @@ static void show_paused(struct sr_core *core, enum sr_decision decision)
     bool may_serve = decision == SR_DECIDE_LEAD && core->rec.role == SR_ROLE_ACTIVE;
     if (may_serve && !core_serving(core))
         core->mode = MODE_HOLDING;
+    if (decision == SR_DECIDE_FOLLOW || (decision == SR_DECIDE_WAIT && core->mode != MODE_ALONE))
+        core_stop_serving(core); /* the pause holds up the copying, not the rule that one site serves */
     if (core_serving(core) && core->mode != MODE_ALONE)
         alone_within_session(core, SR_CAUSE_PAUSED);
     bool leads = decision == SR_DECIDE_LEAD || decision == SR_DECIDE_TAKE;
@@ -559,6 +561,15 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
     }
 }
 
+/* The peer withdrew a greeting that was not answered yet. */
+static bool takes_back_greeting(struct sr_core *core, const struct sr_peer_msg *msg)
+{
+    bool so = core->greet_back && msg->type == SR_MSG_BYE && msg->session == core->session_seen;
+    if (so)
+        core->greet_back = core->hello_sent = false;
+    return so;
+}
+
 void core_on_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
     /* these belong to no session */
@@ -566,7 +577,7 @@ void core_on_msg(struct sr_core *core, struct sr_peer_msg *msg)
     bool of_this = core->stage != STAGE_NONE && msg->session == core->session;
     if (SR_BUG(ENDED_SESSION_HEARD) && !hello)
         of_this = true;
-    if (core->link_up && (hello || of_this))
+    if (core->link_up && !takes_back_greeting(core, msg) && (hello || of_this))
         dispatch(core, msg);
     sr_peer_msg_free(msg);
 }

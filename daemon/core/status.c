@@ -17,15 +17,15 @@ bool core_copies_equal(const struct sr_core *core)
            core->mode == MODE_FOLLOWING;
 }
 
-/* A blip shorter than the stall budget is not shown: nothing is lost, and nobody waits longer than promised. */
+/* A blip shorter than the stall budget is not shown: nothing is lost, and nobody waits longer than promised.  Only the
+ * active site can tell: while it holds its hosts' answers back nothing is acknowledged that the peer lacks.  The alternate
+ * cannot know what the active one does meanwhile. */
 static bool blip(const struct sr_core *core, uint64_t now_us)
 {
-    bool was_in_sync = core->rec.base_kind == SR_BASE_NONE && core->rec.consistent;
+    bool was_in_sync = core->rec.base_kind == SR_BASE_NONE && core->rec.consistent && core->in_sync_us;
     bool recent = now_us - core->in_sync_us < (uint64_t)core->tune.stall_budget_ms * 1000;
-    return was_in_sync && recent && core->in_sync_us &&
-           (core->mode == MODE_HOLDING || core->mode == MODE_STANDBY || core->mode == MODE_RESYNCING ||
-            core->mode == MODE_CATCHING_UP) &&
-           core_dirty_blocks(core) == 0;
+    bool holds = core->mode == MODE_HOLDING || core->mode == MODE_RESYNCING;
+    return was_in_sync && recent && holds && core_dirty_blocks(core) == 0;
 }
 
 enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us)
