@@ -444,6 +444,7 @@ static enum sr_error make_core(struct sr_collection *collection)
                                     .volumes = &volume,
                                     .budget = &site->resync_budget,
                                     .name = collection->name,
+                                    .continues = collection->continues,
                                     .peer_name = site->config->peer_name};
 
     SR_ASSERT(collection->n_volumes == 1);
@@ -478,7 +479,7 @@ enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wa
         collection->timer.data = collection;
         collection->timer_open = true;
     }
-    collection->dead = collection->serving = collection->link_up = false;
+    collection->dead = collection->serving = collection->link_up = collection->continues = false;
     struct sr_event event = {.type = SR_EV_TIME, .now_us = sr_driver_now_us(), .wall_ms = sr_driver_wall_ms()};
     draw(site, &event.random);
     site->stepping = true;

@@ -63,6 +63,7 @@ enum sr_error sr_operation_bring_up(struct sr_volume *volume, const struct sr_re
         return SR_E_NO_MEMORY;
     }
     collection->loaded = *record;
+    collection->continues = true; /* nobody can have been made active elsewhere: it was made only now */
     enum sr_error error = sr_driver_start(collection, 0);
     if (error != SR_OK)
         sr_log(SR_LOG_ERROR, "volume %s: cannot be used here: %s", volume->meta.name, collection->fault);

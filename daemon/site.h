@@ -91,6 +91,7 @@ struct sr_collection {
     struct sr_uuid uuid;
     char name[SR_NAME_BYTES];
     struct sr_record loaded; /* from the metadata; the core has the present one */
+    bool continues;          /* the core that is started next carries on what this process did: sr_core_config */
     uint32_t n_volumes;
     struct sr_volume **volumes;
     struct sr_uuid *volume_uuids;

@@ -238,6 +238,7 @@ static void follow(struct sr_core *core)
         core->rec.role = SR_ROLE_ALTERNATE; /* the peer serves from now on; nothing comes that would say so later */
         core_commit_record(core);
     }
+    core->shown_peer.record.role = SR_ROLE_ACTIVE; /* it is, or becomes it now */
     claim_bad_blocks(core);
     core->stage = STAGE_JOINING;
 }

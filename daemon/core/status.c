@@ -58,7 +58,8 @@ static enum sr_cause cause_shown(const struct sr_core *core)
 
 static enum sr_verdict verdict(const struct sr_core *core, enum sr_sync sync)
 {
-    bool other_serves = core->peer_known && core->shown_peer.record.role == SR_ROLE_ACTIVE;
+    const struct sr_record *peer = &core->shown_peer.record;
+    bool other_serves = core->peer_known && peer->role == SR_ROLE_ACTIVE && peer->consistent && !peer->failed;
     if (sync == SR_SYNC_IN_SYNC)
         return SR_VERDICT_PROTECTED;
     if (core_serving(core) || other_serves)

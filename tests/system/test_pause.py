@@ -127,5 +127,20 @@ class Pause(pair.Case):
         writer.check()
 
 
+class Resumed(pair.Case):
+    def test_in_sync_is_not_shown_too_early(self):
+        """Neither site says in-sync between the resume and the end of the resync, however slow that is."""
+        p = self.pair(volumes={"v": "64MiB"})
+        for site in "a", "b":
+            p.ctl_ok(site, "tune", "resync_min_rate=64KiB", "resync_max_rate=4MiB")
+        handle = p.nbd("a", "v")
+        for asked in "b", "a":
+            p.ctl_ok(asked, "pause", "v")
+            handle.pwrite(asked.encode() * (8 << 20), 0)
+            p.ctl_ok(asked, "resume", "v", "--wait=60s")
+            self.assertEqual(p.ctl_ok("b", "wait", "v", "--for", "in-sync").code, 0)
+            self.assertIsNone(pair.difference(p.image("a", "v"), p.image("b", "v")))
+
+
 if __name__ == "__main__":
     pair.main()

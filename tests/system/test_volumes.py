@@ -171,5 +171,18 @@ class Volumes(pair.Case):
                 pair.wait_for(lambda: self.settled(p) == [[]], 30, "v is gone")
 
 
+class Created(pair.Case):
+    def test_the_peer_dies_just_after(self):
+        """The site that made it goes on alone: nobody can have been made active elsewhere meanwhile."""
+        p = self.pair(set={"both.stall_budget": "1s"})
+        for name in "r0", "r1", "r2":
+            p.ctl_ok("a", "volume", "create", name, "--size", "1M")
+            p.kill9("b")
+            p.nbd("a", name).pwrite(b"x" * 512, 0)
+            p.wait_status("a", name, verdict="exposed", serving=True)
+            p.start("b")
+            p.compare(name)
+
+
 if __name__ == "__main__":
     pair.main()
