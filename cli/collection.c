@@ -50,8 +50,11 @@ void cli_describe_collection(const Syncrep__Control__Collection *c)
         printf("cause:       %s\n", c->detail);
     if (c->next_command[0])
         printf("next:        %s\n", c->next_command);
-    printf("role:        %s at %s, %s at %s\n", cli_role(c->role), cli_or_dash(c->site), cli_role(c->peer_role),
-           cli_or_dash(c->peer_site));
+    printf("role:        %s at %s, %s at %s%s\n", cli_role(c->role), cli_or_dash(c->site), cli_role(c->peer_role),
+           cli_or_dash(c->peer_site), c->handing_over ? ", handing over" : "");
+    if (c->switchover_pause_us)
+        printf("switchover:  hosts waited %llu ms in the last one\n",
+               (unsigned long long)c->switchover_pause_us / 1000);
     printf("hosts:       %s, %llu requests in flight\n", c->serving ? "served here" : "not served here",
            (unsigned long long)c->requests);
     printf("dirty:       %s (%llu blocks)\n", sr_size_format(c->dirty_bytes, size),
@@ -64,7 +67,8 @@ void cli_describe_collection(const Syncrep__Control__Collection *c)
                sr_size_format(v->dirty_bytes, dirty), cli_or_dash(v->pool), (unsigned)v->connections);
     }
     describe_counters(c->counters);
-    printf("generation:  %s (mode %s)\n", cli_or_dash(c->generation), cli_or_dash(c->mode));
+    printf("generation:  %s%s%s (mode %s)\n", cli_or_dash(c->generation), c->made_by[0] ? ", " : "", c->made_by,
+           cli_or_dash(c->mode));
     printf("uuid:        %s\n", cli_or_dash(c->uuid));
 }
 

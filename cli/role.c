@@ -10,53 +10,103 @@
 
 /* ---- plans --------------------------------------------------------------------------------------------------------- */
 
+#define WIDTH 80
+
+/* A sentence behind its label, in lines of at most WIDTH. */
+static void print_wrapped(const char *label, const char *text)
+{
+    size_t indent = strlen("last in sync: "), column = indent;
+
+    printf("%-*s", (int)indent, label);
+    for (const char *word = text; *word;) {
+        size_t length = strcspn(word, " ");
+        if (column > indent && column + 1 + length > WIDTH) {
+            printf("\n%*s", (int)indent, "");
+            column = indent;
+        }
+        if (column > indent)
+            column += (size_t)printf(" ");
+        column += length;
+        fwrite(word, 1, length, stdout);
+        word += length + strspn(word + length, " ");
+    }
+    puts("");
+}
+
 static void print_side(const Syncrep__Control__PlanSide *side)
 {
-    char size[SR_SIZE_TEXT_BYTES], ago[32];
+    char size[SR_SIZE_TEXT_BYTES], ago[32], text[400], label[80];
+    int n;
 
+    snprintf(label, sizeof(label), "%s: ", side->site);
     if (!side->known) {
-        printf("%-12s not heard of\n", side->site);
+        print_wrapped(label, "not heard of since the link came up, or it is down");
         return;
     }
-    printf("%-12s %s, %s copy, generation %s %s ago", side->site, cli_role(side->role),
-           side->consistent ? "complete" : "incomplete", cli_or_dash(side->made_by),
-           cli_ago(side->since_wall_ms, ago, sizeof(ago)));
+    n = snprintf(text, sizeof(text), "%s, %s copy", cli_role(side->role), side->consistent ? "complete" : "incomplete");
+    if (side->since_wall_ms)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "; its generation: %s, %s ago", cli_or_dash(side->made_by),
+                      cli_ago(side->since_wall_ms, ago, sizeof(ago)));
     if (side->dirty_blocks)
-        printf(", holds %llu blocks (%s) that the other lacks", (unsigned long long)side->dirty_blocks,
-               sr_size_format(side->dirty_bytes, size));
-    puts("");
+        snprintf(text + n, sizeof(text) - (size_t)n, "; %llu blocks (%s) are only there",
+                 (unsigned long long)side->dirty_blocks, sr_size_format(side->dirty_bytes, size));
+    print_wrapped(label, text);
+}
+
+/* In a conflict: what each choice costs. */
+static void print_choice(const Syncrep__Control__PlanSide *kept, const Syncrep__Control__PlanSide *given_up)
+{
+    char text[600];
+
+    snprintf(text, sizeof(text), "keeping %s loses %s", kept->site, given_up->lost[0] ? given_up->lost : "nothing");
+    print_wrapped("choice: ", text);
+}
+
+static void print_peer(const Syncrep__Control__Plan *plan)
+{
+    char ago[32], text[120];
+
+    int n = snprintf(text, sizeof(text), "%s; the link is %s", plan->peer_answered ? "answers" : "does not answer",
+                     plan->connected ? "up" : "down");
+    if (plan->peer_wall_ms)
+        snprintf(text + n, sizeof(text) - (size_t)n, " for %s", cli_ago(plan->peer_wall_ms, ago, sizeof(ago)));
+    print_wrapped("peer: ", text);
 }
 
 static void print_plan(const Syncrep__Control__Plan *plan)
 {
-    char ago[32];
+    char ago[32], text[600];
 
-    printf("plan:        %s %s, nothing was changed\n", plan->command, plan->name);
-    if (plan->possible)
-        puts("result:      it would be done now");
-    else
-        printf("result:      it would be refused: %s\n", plan->reason);
+    snprintf(text, sizeof(text), "%s %s; nothing was changed", plan->command, plan->name);
+    print_wrapped("plan: ", text);
+    print_wrapped("result: ", plan->possible ? "it would be done now" : "it would not be done, see below");
     for (size_t i = 0; i < plan->n_sides; i++)
         print_side(plan->sides[i]);
-    printf("peer:        %s\n", plan->peer_answered ? "answers" : "does not answer");
-    printf("last equal:  %s%s\n", plan->synced_wall_ms ? cli_ago(plan->synced_wall_ms, ago, sizeof(ago)) : "not known",
-           plan->synced_wall_ms ? " ago" : "");
+    print_peer(plan);
+    snprintf(text, sizeof(text), "%s ago", cli_ago(plan->synced_wall_ms, ago, sizeof(ago)));
+    print_wrapped("last in sync: ", plan->synced_wall_ms ? text : "not known");
+    snprintf(text, sizeof(text), "hosts would wait about %llu ms",
+             (unsigned long long)(plan->pause_estimate_us + 999) / 1000);
     if (plan->pause_estimate_us)
-        printf("pause:       hosts would wait about %llu ms\n",
-               (unsigned long long)(plan->pause_estimate_us + 999) / 1000);
-    printf("may be lost: %s\n", plan->may_be_lost[0] ? plan->may_be_lost : "nothing");
-    if (plan->hint[0])
-        printf("next:        %s\n", plan->hint);
+        print_wrapped("pause: ", text);
+    if (plan->n_sides == 2 && (plan->sides[0]->lost[0] || plan->sides[1]->lost[0])) {
+        print_choice(plan->sides[0], plan->sides[1]);
+        print_choice(plan->sides[1], plan->sides[0]);
+    } else {
+        print_wrapped("may be lost: ", plan->may_be_lost[0] ? plan->may_be_lost : "nothing");
+    }
+    if (plan->possible && plan->hint[0])
+        printf("%-14s%s\n", "next: ", plan->hint);
 }
 
 static json_t *side_json(const Syncrep__Control__PlanSide *side)
 {
     if (!side->known)
         return json_pack("{s:o,s:b}", "site", cli_json_text(side->site), "known", 0);
-    return json_pack("{s:o,s:b,s:s,s:b,s:o,s:I,s:I,s:I}", "site", cli_json_text(side->site), "known", 1, "role",
+    return json_pack("{s:o,s:b,s:s,s:b,s:o,s:I,s:I,s:I,s:o}", "site", cli_json_text(side->site), "known", 1, "role",
                      cli_role(side->role), "consistent", side->consistent, "made_by", cli_json_text(side->made_by),
                      "since_wall_ms", (json_int_t)side->since_wall_ms, "dirty_blocks", (json_int_t)side->dirty_blocks,
-                     "dirty_bytes", (json_int_t)side->dirty_bytes);
+                     "dirty_bytes", (json_int_t)side->dirty_bytes, "lost", cli_json_text(side->lost));
 }
 
 static json_t *plan_json(const Syncrep__Control__Plan *plan)
@@ -65,9 +115,10 @@ static json_t *plan_json(const Syncrep__Control__Plan *plan)
 
     for (size_t i = 0; i < plan->n_sides; i++)
         json_array_append_new(sides, side_json(plan->sides[i]));
-    return json_pack("{s:o,s:s,s:b,s:i,s:s,s:o,s:o,s:b,s:I,s:I,s:o,s:o}", "name", cli_json_text(plan->name), "command",
-                     plan->command, "possible", plan->possible, "exit", (int)plan->exit, "code", plan->code, "reason",
-                     cli_json_text(plan->reason), "sides", sides, "peer_answered", plan->peer_answered,
+    return json_pack("{s:o,s:o,s:b,s:i,s:o,s:o,s:o,s:b,s:b,s:I,s:I,s:I,s:o,s:o}", "name", cli_json_text(plan->name),
+                     "command", cli_json_text(plan->command), "possible", plan->possible, "exit", (int)plan->exit, "code",
+                     cli_json_text(plan->code), "reason", cli_json_text(plan->reason), "sides", sides, "peer_answered",
+                     plan->peer_answered, "connected", plan->connected, "peer_wall_ms", (json_int_t)plan->peer_wall_ms,
                      "synced_wall_ms", (json_int_t)plan->synced_wall_ms, "pause_estimate_us",
                      (json_int_t)plan->pause_estimate_us, "may_be_lost", cli_json_text(plan->may_be_lost), "hint",
                      cli_json_text(plan->hint));
@@ -86,16 +137,19 @@ static int show_plan(struct cli *cli, Syncrep__Control__Request *request)
     int exit = plan->possible ? CLI_DONE : (int)plan->exit;
     if (exit < CLI_DONE || exit > CLI_NEEDS_FORCE)
         exit = CLI_REFUSED;
+    if (!plan->possible)
+        cli_failure(&why, exit, plan->code, plan->name, plan->hint, "%s", plan->reason);
     if (cli->json) {
         json_t *document = cli_document(cli, plan->possible);
         json_object_set_new(document, "plan", plan_json(plan));
-        if (!plan->possible) {
-            cli_failure(&why, exit, plan->code, plan->name, plan->hint, "%s", plan->reason);
+        if (!plan->possible)
             json_object_set_new(document, "error", cli_failure_json(&why));
-        }
         cli_print_json(document, false);
     } else {
         print_plan(plan);
+        fflush(stdout);
+        if (!plan->possible)
+            cli_fail(cli, &why);
     }
     sr_control_response_free(response);
     return exit;
@@ -120,14 +174,13 @@ static int switch_over(struct cli *cli, int argc, char **argv, bool failback)
 {
     struct option_spec specs[] = {{.name = "to", .argument = required_argument},
                                   {.name = "plan", .argument = no_argument},
-                                  {.name = "wait", .argument = optional_argument},
-                                  {.name = "for", .argument = required_argument}};
+                                  {.name = "wait", .argument = optional_argument}};
     Syncrep__Control__Request request = SYNCREP__CONTROL__REQUEST__INIT;
     Syncrep__Control__SwitchoverRequest switchover = SYNCREP__CONTROL__SWITCHOVER_REQUEST__INIT;
     uint64_t wait_ms = 0, timeout_ms;
     char **names;
     bool exit_now;
-    int n, exit = cli_arguments(cli, argc, argv, specs, failback ? 4 : 3, 1, 1, "NAME", &names, &n, &exit_now);
+    int n, exit = cli_arguments(cli, argc, argv, specs, 3, 1, 1, "NAME", &names, &n, &exit_now);
 
     if (exit_now)
         return exit;
@@ -137,20 +190,15 @@ static int switch_over(struct cli *cli, int argc, char **argv, bool failback)
     if (exit != CLI_DONE)
         return exit;
     timeout_ms = cli->timeout_ms; /* options may have set it */
+    if (specs[0].given && cli_check_name(cli, "site", specs[0].value) != CLI_DONE)
+        return CLI_USAGE;
     switchover.name = names[0];
     switchover.plan = specs[1].given;
     if (specs[0].given)
         switchover.to_site = (char *)specs[0].value;
-    if (failback) {
-        switchover.sync_wait_ms = CLI_WAIT_MS;
-        if (specs[3].given)
-            exit = cli_parse_duration(cli, "--for", specs[3].value, &switchover.sync_wait_ms);
-        if (exit != CLI_DONE)
-            return exit;
-        if (!switchover.sync_wait_ms)
-            switchover.sync_wait_ms = 1;
-        if (!switchover.plan)
-            timeout_ms += switchover.sync_wait_ms;
+    if (failback && !switchover.plan) { /* --timeout is for the copying; the switchover has its own time */
+        switchover.sync_wait_ms = cli->timeout_given ? cli->timeout_ms : CLI_WAIT_MS;
+        timeout_ms = switchover.sync_wait_ms + CLI_TIMEOUT_MS;
     }
     request.op_case = SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER;
     request.switchover = &switchover;
@@ -222,6 +270,8 @@ static int run_resolve(struct cli *cli, int argc, char **argv)
         return exit;
     if (!specs[0].given)
         return cli_usage_error(cli, names[0], "--keep SITE is missing: which site's copy is to stay?");
+    if (cli_check_name(cli, "site", specs[0].value) != CLI_DONE)
+        return CLI_USAGE;
     resolve.name = names[0];
     resolve.keep_site = (char *)specs[0].value;
     resolve.plan = specs[1].given;
@@ -244,7 +294,7 @@ const struct verb verb_switchover = {
             "  --plan        change nothing: would it be done, how long would hosts wait?\n"
             "  --wait[=60s]  return when in sync again\n"
             "\n"
-            "Exit 4: timed out while handing over; the next contact of the sites ends it.\n"
+            "Exit 4: timed out, handing over: the next contact of the sites finishes it.\n"
             "\n"
             "Examples:\n"
             "  syncrepctl switchover vm1 --plan\n"
@@ -255,17 +305,19 @@ const struct verb verb_switchover = {
 const struct verb verb_failback = {
     .group = "failback",
     .summary = "Wait until both copies are in sync, then switch over.",
-    .usage = "NAME [--to SITE] [--for 60s] [--plan] [--wait[=60s]]",
+    .usage = "NAME [--to SITE] [--timeout 60s] [--plan]\n"
+             "         [--wait[=60s]]",
     .help = "After a failover: the site that was lost is back and catches up with the\n"
             "differences; then the active role moves to it.\n"
             "\n"
             "  --to SITE     the site that is to be active; without it, the one that is not\n"
-            "  --for 60s     how long to wait for in-sync; exit 4 if it is not by then, and\n"
-            "                nothing was changed\n"
+            "  --timeout 60s how long to wait for in-sync, 60s; exit 4 if it is not by\n"
+            "                then, and nothing was changed\n"
             "  --plan        change nothing, show what a switchover would do now\n"
+            "  --wait[=60s]  then return when in sync again\n"
             "\n"
             "Examples:\n"
-            "  syncrepctl failback vm1 --to amsterdam --for 2h\n",
+            "  syncrepctl failback vm1 --to amsterdam --timeout 2h\n",
     .run = run_failback,
 };
 
@@ -296,7 +348,7 @@ const struct verb verb_resolve = {
             "up and overwritten by a resync. At either site, while they are connected.\n"
             "\n"
             "  --keep SITE   the site whose copy stays\n"
-            "  --plan        change nothing: blocks, bytes and times that would be lost\n"
+            "  --plan        change nothing: what keeping either copy would cost\n"
             "  --wait[=60s]  return when in sync\n"
             "\n"
             "Examples:\n"

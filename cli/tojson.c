@@ -160,8 +160,13 @@ json_t *cli_json_collection(const Syncrep__Control__Collection *c)
     put_bool(o, "serving", c->serving);
     put_bool(o, "paused", c->paused);
     put_bool(o, "peer_usable", c->peer_usable);
+    put_bool(o, "handing_over", c->handing_over);
+    put_number(o, "switchover_pause_us", c->switchover_pause_us);
     put_text(o, "mode", c->mode);
     put_text(o, "generation", c->generation);
+    put_text(o, "made_by", c->made_by);
+    put_number(o, "generation_wall_ms", c->generation_wall_ms);
+    put_number(o, "synced_wall_ms", c->synced_wall_ms);
     put_number(o, "since_wall_ms", c->since_wall_ms);
     put_number(o, "dirty_blocks", c->dirty_blocks);
     put_number(o, "dirty_bytes", c->dirty_bytes);

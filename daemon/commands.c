@@ -269,11 +269,35 @@ static void emit(struct sr_collection *collection, const char *kind, enum sr_log
     sr_control_emit(collection->site->control, level, kind, collection->name, sr_driver_wall_ms(), "%s", text);
 }
 
+/* Why the role is what it is now, or why hosts are served, or not. */
+static const char *role_cause(const struct sr_collection *collection, const struct sr_core_status *status, char *text,
+                              size_t text_bytes)
+{
+    const struct sr_watch *told = &collection->watch;
+    const char *peer = collection->site->config->peer_name;
+    bool new_gen = told->known && !sr_uuid_equal(&told->gen, &status->record.gen);
+    bool made_here = status->record.made_by == SR_MADE_FAILOVER || status->record.made_by == SR_MADE_FORCED;
+
+    text[0] = '\0';
+    if (status->record.role == SR_ROLE_ACTIVE && new_gen && made_here)
+        snprintf(text, text_bytes, ": %sfailover by an administrator",
+                 status->record.made_by == SR_MADE_FORCED ? "forced " : "");
+    else if (status->taking)
+        snprintf(text, text_bytes, ": handed over by %s", peer);
+    else if (status->giving)
+        snprintf(text, text_bytes, ": handed over to %s", peer);
+    else if (status->cause == SR_CAUSE_CONFLICT)
+        snprintf(text, text_bytes, ": in conflict with the copy of %s", peer);
+    else if (told->known && told->role != status->record.role)
+        snprintf(text, text_bytes, ": agreed with %s when the sites met", peer);
+    return text;
+}
+
 void sr_commands_watch(struct sr_collection *collection)
 {
     struct sr_watch *told = &collection->watch;
     struct sr_core_status status;
-    char text[SR_SITE_TEXT];
+    char text[SR_SITE_TEXT], role_why[120];
 
     if (!collection->site->control)
         return;
@@ -283,7 +307,10 @@ void sr_commands_watch(struct sr_collection *collection)
     bool role = !told->known || told->role != status.record.role || told->serving != status.serving;
     if (!sync && !role)
         return;
-    *told = (struct sr_watch){true, status.sync, status.verdict, status.cause, status.record.role, status.serving};
+    role_cause(collection, &status, role_why, sizeof(role_why));
+    *told = (struct sr_watch){true,          status.sync,        status.verdict,
+                              status.cause,  status.record.role, status.serving,
+                              status.record.gen};
     if (sync) {
         snprintf(text, sizeof(text), "%s%s%s%s, %s%s%s", sr_sync_word(status.sync),
                  status.cause != SR_CAUSE_NONE ? " (" : "", sr_cause_name(status.cause),
@@ -293,8 +320,8 @@ void sr_commands_watch(struct sr_collection *collection)
         sr_log(SR_LOG_INFO, "%s: %s", collection->name, text);
     }
     if (role) {
-        snprintf(text, sizeof(text), "%s here, %s", status.record.role == SR_ROLE_ACTIVE ? "active" : "alternate",
-                 status.serving ? "served to hosts" : "not served to hosts");
+        snprintf(text, sizeof(text), "%s here, %s%s", status.record.role == SR_ROLE_ACTIVE ? "active" : "alternate",
+                 status.serving ? "served to hosts" : "not served to hosts", role_why);
         emit(collection, "role", SR_LOG_NOTICE, text);
     }
     sr_control_state_changed(collection->site->control);

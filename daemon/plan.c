@@ -14,16 +14,9 @@ struct plan {
     struct sr_core_status status;
     enum sr_plan_verb verb;
     bool to_here;
-    char reason[LINES], lost[LINES], hint[SR_SITE_TEXT];
+    char reason[LINES], lost[LINES], side_lost[2][LINES], hint[SR_SITE_TEXT];
     enum sr_error error;
 };
-
-static const char *made_by_word(enum sr_made_by made_by)
-{
-    static const char *const words[] = {"created", "alone", "failover", "forced"};
-
-    return made_by <= SR_MADE_FORCED ? words[made_by] : "unknown";
-}
 
 static Syncrep__Control__Role wire_role(enum sr_role role)
 {
@@ -40,7 +33,7 @@ static void fill_side(Syncrep__Control__PlanSide *side, const char *site, bool k
         return;
     side->role = wire_role(record->role);
     side->consistent = record->consistent;
-    side->made_by = (char *)made_by_word(record->made_by);
+    side->made_by = (char *)sr_made_by_word(record->made_by);
     side->since_wall_ms = record->gen_wall_ms;
     side->dirty_blocks = record->base_kind == SR_BASE_NONE ? 0 : dirty_blocks;
     side->dirty_bytes = side->dirty_blocks * SR_BLOCK_BYTES;
@@ -54,32 +47,56 @@ static void refused(struct plan *plan, enum sr_error error, const char *why)
 
 /* ---- the three verbs -------------------------------------------------------------------------------------------- */
 
-static void plan_switchover(struct plan *plan)
+/* NULL: it would be done, or it is active there already. */
+static const char *switchover_problem(const struct plan *plan, enum sr_error *error)
 {
     const struct sr_core_status *s = &plan->status;
-    const char *name = plan->collection->name;
-    enum sr_error error = SR_OK;
-    bool active_here = s->record.role == SR_ROLE_ACTIVE;
 
-    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --to %s", name,
-             plan->to_here ? plan->config->site : plan->config->peer_name);
-    if (plan->to_here == active_here) {
-        if (!active_here && !(s->probe_answered && s->peer.role == SR_ROLE_ACTIVE))
-            refused(plan, SR_E_UNREACHABLE, "where it is active is not known: the other site does not answer");
-        return; /* active there already: nothing would be done, and that is fine */
+    *error = SR_OK;
+    switch (sr_roles_target(s, plan->to_here)) {
+    case SR_TARGET_ACTIVE:
+    case SR_TARGET_ARRIVING:
+        return NULL;
+    case SR_TARGET_CONFLICT:
+        *error = SR_E_REFUSED;
+        return "the copies are in conflict: `syncrepctl resolve` decides which one stays";
+    case SR_TARGET_NOT_SERVED:
+        *error = SR_E_REFUSED;
+        return "it is active here already, but not served to hosts yet";
+    case SR_TARGET_LEAVING:
+        *error = SR_E_BUSY;
+        return "the active role is on its way to the other site";
+    case SR_TARGET_UNKNOWN:
+        *error = SR_E_UNREACHABLE;
+        return "where it is active is not known: the sites are not connected";
+    case SR_TARGET_MOVES:
+        break;
     }
-    if (active_here) {
-        const char *why = sr_core_switchover_refusal(plan->collection->core, &error);
-        if (why)
-            refused(plan, error, why);
-    } else if (!s->link_up || !s->probe_answered) {
-        refused(plan, SR_E_UNREACHABLE, "the other site does not answer");
-    } else if (s->sync != SR_SYNC_IN_SYNC) {
-        refused(plan, SR_E_REFUSED, s->record.paused ? "it is paused: resume it first" : "it is not in sync");
-    }
-    if (plan->error != SR_OK)
+    if (!plan->to_here && sr_core_switchover_refusal(plan->collection->core, error))
+        return sr_core_switchover_refusal(plan->collection->core, error);
+    *error = SR_E_UNREACHABLE;
+    if (!s->link_up || !s->probe_answered)
+        return s->link_up ? "the other site did not answer within a second" : "the sites are not connected";
+    *error = plan->to_here && s->sync != SR_SYNC_IN_SYNC ? SR_E_REFUSED : SR_OK;
+    return *error == SR_OK ? NULL : s->record.paused ? "it is paused: resume it first" : "it is not in sync";
+}
+
+static void plan_switchover(struct plan *plan)
+{
+    const char *name = plan->collection->name;
+    const char *site = plan->to_here ? plan->config->site : plan->config->peer_name;
+    enum sr_error error;
+    const char *why = switchover_problem(plan, &error);
+
+    if (why)
+        refused(plan, error, why);
+    if (plan->status.cause == SR_CAUSE_CONFLICT || plan->status.record.paused)
+        sr_status_next_command(plan->collection, &plan->status, plan->hint, sizeof(plan->hint));
+    else if (plan->error == SR_OK)
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --to %s", name, site);
+    else
         snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failback %s --to %s   (waits until both are in sync)", name,
-                 plan->to_here ? plan->config->site : plan->config->peer_name);
+                 site);
 }
 
 /* What hosts may find missing after a failover here. */
@@ -124,34 +141,60 @@ static void plan_failover(struct plan *plan, bool force)
         snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s --force=%s", name, name);
     else if (plan->status.cause == SR_CAUSE_CONFLICT)
         snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s --plan", name, plan->config->site);
+    else if (plan->status.record.failed)
+        sr_status_next_command(plan->collection, &plan->status, plan->hint, sizeof(plan->hint));
+    else if (plan->status.sync == SR_SYNC_IN_SYNC)
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --to %s --plan", name, plan->config->site);
     else
-        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --plan", name);
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failback %s --to %s --plan", name, plan->config->site);
+}
+
+/* What only this copy holds, as far as its own count says. */
+static void only_there(char lost[LINES], const char *site, const struct plan *plan, bool here)
+{
+    const struct sr_core_status *s = &plan->status;
+    const struct sr_record *record = here ? &s->record : &s->peer;
+    uint64_t blocks = here ? s->dirty_blocks : s->peer_dirty_blocks;
+    char size[SR_SIZE_TEXT_BYTES];
+
+    if (record->base_kind == SR_BASE_UNKNOWN ||
+        (record->base_kind == SR_BASE_NONE && !sr_uuid_equal(&s->record.gen, &s->peer.gen)))
+        snprintf(lost, LINES, "all that %s holds: how it differs is not known", site);
+    else if (blocks == 0)
+        lost[0] = '\0';
+    else
+        snprintf(lost, LINES, "%llu blocks (%s) that hosts wrote at %s since the copies parted",
+                 (unsigned long long)blocks, sr_size_format(blocks * SR_BLOCK_BYTES, size), site);
 }
 
 static void plan_resolve(struct plan *plan)
 {
     const struct sr_core_status *s = &plan->status;
-    const char *loser = plan->to_here ? plan->config->peer_name : plan->config->site;
-    uint64_t blocks = plan->to_here ? s->peer_dirty_blocks : s->dirty_blocks;
-    const struct sr_record *record = plan->to_here ? &s->peer : &s->record;
-    char size[SR_SIZE_TEXT_BYTES];
     enum sr_error error = SR_OK;
+    const char *name = plan->collection->name;
+    const char *keep = plan->to_here ? plan->config->site : plan->config->peer_name;
+    const char *other = plan->to_here ? plan->config->peer_name : plan->config->site;
+    const char *why;
 
-    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s", plan->collection->name,
-             plan->to_here ? plan->config->site : plan->config->peer_name);
     if (s->cause != SR_CAUSE_CONFLICT) {
-        refused(plan, SR_E_REFUSED, "it is not in conflict with a connected peer: nothing is to be decided");
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl status %s", name);
+        if (sr_roles_target(s, plan->to_here) != SR_TARGET_ACTIVE)
+            refused(plan, SR_E_REFUSED, "it is not in conflict with a connected peer: nothing is to be decided");
         return;
     }
-    if (record->base_kind == SR_BASE_UNKNOWN)
-        snprintf(plan->lost, sizeof(plan->lost), "all that %s holds: how it differs is not known", loser);
-    else
-        snprintf(plan->lost, sizeof(plan->lost), "%llu blocks (%s) that hosts wrote at %s since the copies parted",
-                 (unsigned long long)blocks, sr_size_format(blocks * SR_BLOCK_BYTES, size), loser);
+    only_there(plan->side_lost[0], plan->config->site, plan, true);
+    only_there(plan->side_lost[1], plan->config->peer_name, plan, false);
+    memcpy(plan->lost, plan->side_lost[plan->to_here], sizeof(plan->lost));
+    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s   (gives up what only %s holds)", name, keep,
+             other);
     if (plan->to_here && !s->record.consistent)
-        refused(plan, SR_E_REFUSED, "the copy that would be kept is not complete");
-    else if (!plan->to_here && sr_core_discard_refusal(plan->collection->core, &error))
-        refused(plan, error, sr_core_discard_refusal(plan->collection->core, &error));
+        why = "the copy that would be kept is not complete";
+    else if (plan->to_here && !(s->link_up && s->probe_answered))
+        why = "the other site, whose writes would be given up, did not answer within a second";
+    else
+        why = plan->to_here ? NULL : sr_core_discard_refusal(plan->collection->core, &error);
+    if (why)
+        refused(plan, plan->to_here && s->record.consistent ? SR_E_UNREACHABLE : SR_E_REFUSED, why);
 }
 
 /* ---- the answer -------------------------------------------------------------------------------------------------- */
@@ -180,6 +223,8 @@ void sr_plan_reply(const struct sr_collection *collection, struct sr_control_cal
     fill_side(&sides[0], plan.config->site, true, &plan.status.record, plan.status.dirty_blocks);
     fill_side(&sides[1], plan.config->peer_name, plan.status.peer_known, &plan.status.peer,
               plan.status.peer_dirty_blocks);
+    sides[0].lost = plan.side_lost[0];
+    sides[1].lost = plan.side_lost[1];
     sr_link_events_view(collection->site, &link);
     out.name = (char *)collection->name;
     out.command = (char *)commands[verb];
@@ -190,8 +235,10 @@ void sr_plan_reply(const struct sr_collection *collection, struct sr_control_cal
     out.n_sides = 2;
     out.sides = list;
     out.peer_answered = plan.status.link_up && plan.status.probe_answered;
-    out.synced_wall_ms =
-        plan.status.sync == SR_SYNC_IN_SYNC ? sr_driver_wall_ms() : plan.status.record.synced_wall_ms;
+    out.connected = link.state == SYNCREP__CONTROL__LINK_STATE__LINK_UP;
+    out.peer_wall_ms = collection->site->link_since_wall_ms ? collection->site->link_since_wall_ms
+                                                            : collection->site->started_wall_ms;
+    out.synced_wall_ms = sr_status_synced_wall_ms(&plan.status);
     out.pause_estimate_us =
         verb == SR_PLAN_SWITCHOVER ? plan.status.handover_estimate_us + 2 * link.rtt_us : 0;
     out.may_be_lost = plan.lost;

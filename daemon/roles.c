@@ -14,7 +14,8 @@
 #include "plan.h"
 #include "site.h"
 
-#define FAILBACK_LOOK_MS 50u
+#define WAIT_MAX_MS (UINT64_C(24) * 3600 * 1000)
+#define LOOK_MS     50u /* how often a call that waits looks */
 
 /* One call, until its answer.  The collection is found again by its UUID: it may have been deleted meanwhile. */
 struct role_call {
@@ -25,7 +26,9 @@ struct role_call {
     enum sr_volume_verb at_peer; /* what it asks for, there or here */
     enum sr_plan_verb plan;
     bool to_here, force;
-    uv_timer_t timer; /* failback */
+    bool looked_again; /* at what became of it after it was refused */
+    uv_timer_t timer;  /* while it waits: for both copies to be in sync (failback), for a role that is arriving */
+    bool for_sync, late;
     uint64_t until_us;
 };
 
@@ -81,27 +84,39 @@ static bool which_site(struct sr_site *site, struct sr_control_call *call, const
 static void hint_for(const struct role_call *role, enum sr_error error, char hint[SR_SITE_TEXT])
 {
     const char *name = role->name;
+    const struct sr_config *config = role->site->config;
+    struct sr_collection *collection = sr_table_collection(role->site, &role->collection);
+    struct sr_core_status status = {.sync = SR_SYNC_OUT_OF_SYNC};
+    bool refused = error != SR_OK && error != SR_E_TIMEOUT && error != SR_E_NEEDS_FORCE;
 
     hint[0] = '\0';
+    if (collection)
+        sr_driver_status(collection, &status);
     if (role->plan == SR_PLAN_FAILOVER && error == SR_E_NEEDS_FORCE)
         snprintf(hint, SR_SITE_TEXT, "syncrepctl failover %s --force=%s", name, name);
-    else if (role->plan == SR_PLAN_FAILOVER && error == SR_E_REFUSED)
+    else if (role->plan == SR_PLAN_FAILOVER && refused)
         snprintf(hint, SR_SITE_TEXT, "syncrepctl failover %s --plan", name);
-    else if (role->plan == SR_PLAN_FAILOVER && error == SR_OK)
-        snprintf(hint, SR_SITE_TEXT, "syncrepctl status %s", name);
     else if (role->plan == SR_PLAN_SWITCHOVER && error == SR_E_TIMEOUT)
-        snprintf(hint, SR_SITE_TEXT, "syncrepctl wait %s --for %s   (or: syncrepctl status %s)", name,
-                 role->to_here ? "active" : "alternate", name);
-    else if (role->plan == SR_PLAN_SWITCHOVER && error == SR_E_REFUSED)
-        snprintf(hint, SR_SITE_TEXT, "syncrepctl status %s", name);
+        snprintf(hint, SR_SITE_TEXT, "syncrepctl wait %s --for %s", name, role->to_here ? "active" : "alternate");
+    else if (role->plan == SR_PLAN_SWITCHOVER && refused && status.cause == SR_CAUSE_RESYNCING)
+        snprintf(hint, SR_SITE_TEXT, "syncrepctl failback %s --to %s   (waits until both are in sync)", name,
+                 role->to_here ? config->site : config->peer_name);
     else if (role->plan == SR_PLAN_RESOLVE && error == SR_OK)
         snprintf(hint, SR_SITE_TEXT, "syncrepctl wait %s --for in-sync", name);
+    else if (refused && collection)
+        sr_status_next_command(collection, &status, hint, SR_SITE_TEXT);
+    if (refused && !hint[0])
+        snprintf(hint, SR_SITE_TEXT, "syncrepctl status %s", name);
 }
+
+static bool look_again(struct role_call *role);
 
 static void answered(struct role_call *role, enum sr_error error, const char *text)
 {
     char hint[SR_SITE_TEXT];
 
+    if (error != SR_OK && role->plan == SR_PLAN_SWITCHOVER && look_again(role))
+        return;
     hint_for(role, error, hint);
     sr_log(error == SR_OK ? SR_LOG_NOTICE : SR_LOG_WARNING, "%s", text);
     end(role, error, hint[0] ? hint : NULL, text);
@@ -145,9 +160,16 @@ static void ask_peer(struct role_call *role)
     end(role, SR_E_UNREACHABLE, "syncrepctl status", text);
 }
 
-static enum sr_admin_command command_of(enum sr_volume_verb verb)
+/* What only this site holds is given up.  Twice is once. */
+static void discard_here(struct sr_collection *collection, sr_admin_fn fn, void *arg)
 {
-    return verb == SR_COLLECTION_SWITCHOVER ? SR_ADMIN_SWITCHOVER : SR_ADMIN_DISCARD;
+    struct sr_core_status status;
+
+    sr_driver_status(collection, &status);
+    if (status.record.discard)
+        fn(arg, collection, SR_OK, "what only that site held was given up already");
+    else
+        sr_driver_admin(collection, SR_ADMIN_DISCARD, false, fn, arg);
 }
 
 /* ---- what the other site asks for -------------------------------------------------------------------------------- */
@@ -180,7 +202,10 @@ void sr_roles_request(struct sr_site *site, const struct sr_volume_rpc *request)
         return;
     }
     *asked = (struct asked){site, *request, site->link_number};
-    sr_driver_admin(collection, command_of(request->verb), false, tell_peer, asked);
+    if (request->verb == SR_COLLECTION_DISCARD)
+        discard_here(collection, tell_peer, asked);
+    else
+        sr_driver_admin(collection, SR_ADMIN_SWITCHOVER, false, tell_peer, asked);
 }
 
 /* ---- switchover, failback ----------------------------------------------------------------------------------------- */
@@ -201,52 +226,122 @@ static void plan(struct sr_collection *collection, struct role_call *role)
     sr_driver_admin(collection, SR_ADMIN_PROBE, false, planned, role);
 }
 
-static bool active_already(const struct sr_collection *collection, bool here)
+enum sr_target sr_roles_target(const struct sr_core_status *status, bool to_here)
+{
+    bool active_here = status->record.role == SR_ROLE_ACTIVE;
+
+    if (status->taking)
+        return to_here ? SR_TARGET_ARRIVING : SR_TARGET_MOVES;
+    if (status->giving)
+        return to_here ? SR_TARGET_LEAVING : SR_TARGET_MOVES;
+    if (status->cause == SR_CAUSE_CONFLICT)
+        return SR_TARGET_CONFLICT;
+    if (active_here)
+        return !to_here ? SR_TARGET_MOVES : status->serving ? SR_TARGET_ACTIVE : SR_TARGET_NOT_SERVED;
+    if (!status->link_up || !status->peer_known || status->peer.role != SR_ROLE_ACTIVE)
+        return to_here && status->link_up ? SR_TARGET_MOVES : SR_TARGET_UNKNOWN;
+    return to_here ? SR_TARGET_MOVES : SR_TARGET_ACTIVE;
+}
+
+static enum sr_target target(const struct role_call *role, const struct sr_collection *collection)
 {
     struct sr_core_status status;
 
     sr_driver_status(collection, &status);
-    if (here)
-        return status.record.role == SR_ROLE_ACTIVE;
-    return status.record.role != SR_ROLE_ACTIVE && !status.record.handover && status.link_up && status.peer_known &&
-           status.peer.role == SR_ROLE_ACTIVE;
+    return sr_roles_target(&status, role->to_here);
 }
+
+static void end_active(struct role_call *role)
+{
+    char text[SR_SITE_TEXT];
+
+    snprintf(text, sizeof(text), "%s is active at %s already", role->name,
+             role->to_here ? role->site->config->site : role->site->config->peer_name);
+    end(role, SR_OK, NULL, text);
+}
+
+static void wait_for(struct role_call *role, bool for_sync, uint64_t wait_ms);
 
 static void switch_over(struct sr_collection *collection, struct role_call *role)
 {
-    const struct sr_config *config = role->site->config;
     char text[SR_SITE_TEXT];
+    const char *why = NULL;
+    enum sr_error error = SR_E_REFUSED;
 
-    role->plan = SR_PLAN_SWITCHOVER;
     role->at_peer = SR_COLLECTION_SWITCHOVER;
-    if (active_already(collection, role->to_here)) {
-        snprintf(text, sizeof(text), "%s is active at %s already", role->name,
-                 role->to_here ? config->site : config->peer_name);
-        end(role, SR_OK, NULL, text);
-    } else if (role->to_here) {
-        ask_peer(role);
-    } else {
-        sr_driver_admin(collection, SR_ADMIN_SWITCHOVER, false, core_answered, role);
+    switch (target(role, collection)) {
+    case SR_TARGET_ACTIVE:
+        end_active(role);
+        return;
+    case SR_TARGET_ARRIVING:
+        wait_for(role, false, 2 * (uint64_t)role->site->tuning.stall_budget_ms);
+        return;
+    case SR_TARGET_MOVES:
+        if (role->to_here)
+            ask_peer(role);
+        else
+            sr_driver_admin(collection, SR_ADMIN_SWITCHOVER, false, core_answered, role);
+        return;
+    case SR_TARGET_CONFLICT:
+        why = "the copies are in conflict";
+        break;
+    case SR_TARGET_NOT_SERVED:
+        why = "it is active here, but not served to hosts yet";
+        break;
+    case SR_TARGET_LEAVING:
+        why = "the active role is on its way to the other site";
+        error = SR_E_BUSY;
+        break;
+    case SR_TARGET_UNKNOWN:
+        why = "where it is active is not known: the sites are not connected; nothing was changed";
+        error = SR_E_UNREACHABLE;
+        break;
+    }
+    role->looked_again = true;
+    snprintf(text, sizeof(text), "%s cannot be switched over: %s", role->name, why);
+    answered(role, error, text);
+}
+
+/* The same switchover may have been carried out for somebody else meanwhile, here or at the other site. */
+static bool look_again(struct role_call *role)
+{
+    struct sr_collection *collection = sr_table_collection(role->site, &role->collection);
+
+    if (role->looked_again || !collection || !collection->core)
+        return false;
+    role->looked_again = true;
+    switch (target(role, collection)) {
+    case SR_TARGET_ACTIVE:
+    case SR_TARGET_ARRIVING:
+        switch_over(collection, role);
+        return true;
+    default:
+        return false;
     }
 }
 
-static void freed_timer(uv_handle_t *handle)
+static void waited(uv_handle_t *handle)
 {
     struct role_call *role = handle->data;
     struct sr_collection *collection = sr_table_collection(role->site, &role->collection);
+    char text[SR_SITE_TEXT];
 
-    if (role->site->stopping || !collection || !collection->core)
+    if (role->site->stopping || !collection || !collection->core) {
         end(role, role->site->stopping ? SR_E_SHUTDOWN : SR_E_NOT_FOUND, NULL,
             role->site->stopping ? "the daemon is stopping" : "the collection is gone");
-    else if (role->until_us != 0)
-        end(role, SR_E_TIMEOUT, "syncrepctl status",
-            "not in sync in time: the role stays where it is; nothing was changed");
-    else
+    } else if (!role->late) {
         switch_over(collection, role);
+    } else {
+        role->looked_again = true;
+        snprintf(text, sizeof(text),
+                 role->for_sync ? "%s is not in sync in time: the role stays where it is, nothing was changed"
+                                : "%s: timed out, handing over",
+                 role->name);
+        answered(role, SR_E_TIMEOUT, text);
+    }
 }
 
-/* until_us 0: both copies are in sync. */
-static void failback_look(uv_timer_t *timer)
+static void look(uv_timer_t *timer)
 {
     struct role_call *role = timer->data;
     struct sr_collection *collection = sr_table_collection(role->site, &role->collection);
@@ -254,21 +349,23 @@ static void failback_look(uv_timer_t *timer)
 
     if (collection && collection->core && !role->site->stopping) {
         sr_driver_status(collection, &status);
+        enum sr_target now = sr_roles_target(&status, role->to_here);
         bool in_sync = status.sync == SR_SYNC_IN_SYNC && status.link_up && status.dirty_blocks == 0;
-        if (in_sync || active_already(collection, role->to_here))
-            role->until_us = 0;
-        else if (sr_driver_now_us() < role->until_us)
+        bool over = role->for_sync ? in_sync || now == SR_TARGET_ACTIVE : now != SR_TARGET_ARRIVING;
+        role->late = !over && sr_driver_now_us() >= role->until_us;
+        if (!over && !role->late)
             return;
     }
-    uv_close((uv_handle_t *)timer, freed_timer);
+    uv_close((uv_handle_t *)timer, waited);
 }
 
-static void fail_back(struct role_call *role, uint64_t wait_ms)
+static void wait_for(struct role_call *role, bool for_sync, uint64_t wait_ms)
 {
+    role->for_sync = for_sync;
     role->until_us = sr_driver_now_us() + wait_ms * 1000;
     uv_timer_init(role->site->loop, &role->timer);
     role->timer.data = role;
-    uv_timer_start(&role->timer, failback_look, 0, FAILBACK_LOOK_MS);
+    uv_timer_start(&role->timer, look, 0, LOOK_MS);
 }
 
 void sr_roles_switchover(struct sr_site *site, struct sr_control_call *call,
@@ -284,12 +381,14 @@ void sr_roles_switchover(struct sr_site *site, struct sr_control_call *call,
     if (!role)
         return;
     sr_driver_status(collection, &status);
-    role->to_here = req->to_site[0] ? to_here : status.record.role != SR_ROLE_ACTIVE && !status.record.handover;
+    /* Whoever comes while the role moves means the same move. */
+    bool other = status.taking || (status.record.role != SR_ROLE_ACTIVE && !status.giving);
+    role->to_here = req->to_site[0] ? to_here : other;
     role->plan = SR_PLAN_SWITCHOVER;
     if (req->plan)
         plan(collection, role);
     else if (req->sync_wait_ms)
-        fail_back(role, req->sync_wait_ms);
+        wait_for(role, true, req->sync_wait_ms < WAIT_MAX_MS ? req->sync_wait_ms : WAIT_MAX_MS);
     else
         switch_over(collection, role);
 }
@@ -320,17 +419,10 @@ void sr_roles_failover(struct sr_site *site, struct sr_control_call *call,
         sr_driver_admin(collection, SR_ADMIN_FAILOVER, role->force, core_answered, role);
 }
 
-static bool in_conflict(const struct sr_collection *collection)
-{
-    struct sr_core_status status;
-
-    sr_driver_status(collection, &status);
-    return status.cause == SR_CAUSE_CONFLICT;
-}
-
 void sr_roles_resolve(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__ResolveRequest *req)
 {
     struct sr_collection *collection = usable(site, call, req->name);
+    struct sr_core_status status;
     bool keep_here;
     char text[SR_SITE_TEXT];
 
@@ -342,16 +434,18 @@ void sr_roles_resolve(struct sr_site *site, struct sr_control_call *call, const 
     role->plan = SR_PLAN_RESOLVE;
     role->at_peer = SR_COLLECTION_DISCARD;
     role->to_here = keep_here;
+    sr_driver_status(collection, &status);
     if (req->plan) {
         plan(collection, role);
-    } else if (!in_conflict(collection)) {
-        bool kept = active_already(collection, keep_here);
-        snprintf(text, sizeof(text), "%s is not in conflict%s", role->name,
-                 kept ? ", and active at that site" : ", or the sites are not connected: nothing was given up");
-        end(role, kept ? SR_OK : SR_E_REFUSED, "syncrepctl status", text);
-    } else if (keep_here) {
+    } else if (status.cause == SR_CAUSE_CONFLICT && keep_here) {
         ask_peer(role);
+    } else if (status.cause == SR_CAUSE_CONFLICT) {
+        discard_here(collection, core_answered, role);
+    } else if (sr_roles_target(&status, keep_here) == SR_TARGET_ACTIVE) {
+        snprintf(text, sizeof(text), "%s is not in conflict: the copy of %s is the active one", role->name, req->keep_site);
+        end(role, SR_OK, NULL, text);
     } else {
-        sr_driver_admin(collection, SR_ADMIN_DISCARD, false, core_answered, role);
+        snprintf(text, sizeof(text), "%s is not in conflict with a connected peer: nothing was given up", role->name);
+        answered(role, SR_E_REFUSED, text);
     }
 }

@@ -82,6 +82,7 @@ struct sr_watch { /* what was told to those who follow events */
     enum sr_cause cause;
     enum sr_role role;
     bool serving;
+    struct sr_uuid gen;
 };
 
 struct sr_collection {
@@ -320,6 +321,8 @@ void sr_status_request(struct sr_site *site, struct sr_control_call *call, const
 const char *sr_status_next_command(const struct sr_collection *collection, const struct sr_core_status *status,
                                    char *out, size_t out_bytes);
 const char *sr_sync_word(enum sr_sync sync);
+const char *sr_made_by_word(enum sr_made_by made_by);
+uint64_t sr_status_synced_wall_ms(const struct sr_core_status *status); /* now, if in sync; 0: never known */
 const char *sr_verdict_word(enum sr_verdict verdict);
 void sr_replace(struct sr_collection *collection, struct sr_control_call *call, bool force);
 /* Reads the configuration again; a faulty one changes nothing.  text says what became of it. */
@@ -333,6 +336,18 @@ void sr_roles_failover(struct sr_site *site, struct sr_control_call *call,
                        const Syncrep__Control__FailoverRequest *req);
 void sr_roles_resolve(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__ResolveRequest *req);
 void sr_roles_request(struct sr_site *site, const struct sr_volume_rpc *request); /* of the peer */
+
+/* A site that is to be active, as far as is known here. */
+enum sr_target {
+    SR_TARGET_ACTIVE,     /* it is */
+    SR_TARGET_ARRIVING,   /* the role is on its way to it, which is this site */
+    SR_TARGET_LEAVING,    /* the role is on its way from it, which is this site */
+    SR_TARGET_NOT_SERVED, /* it is this one, active, but not known to be the only one: not served */
+    SR_TARGET_CONFLICT,
+    SR_TARGET_UNKNOWN, /* neither site is known to be active */
+    SR_TARGET_MOVES    /* the other one is active, or the role is on its way: a switchover moves it, or joins in */
+};
+enum sr_target sr_roles_target(const struct sr_core_status *status, bool to_here);
 
 /* ---- startup.c, shutdown.c ---------------------------------------------------------------------------------- */
 

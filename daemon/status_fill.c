@@ -69,6 +69,18 @@ const char *sr_verdict_word(enum sr_verdict verdict)
     return verdict == SR_VERDICT_PROTECTED ? "protected" : verdict == SR_VERDICT_EXPOSED ? "exposed" : "offline";
 }
 
+const char *sr_made_by_word(enum sr_made_by made_by)
+{
+    static const char *const words[] = {"created", "alone", "failover", "forced"};
+
+    return made_by <= SR_MADE_FORCED ? words[made_by] : "unknown";
+}
+
+uint64_t sr_status_synced_wall_ms(const struct sr_core_status *status)
+{
+    return status->sync == SR_SYNC_IN_SYNC ? sr_driver_wall_ms() : status->record.synced_wall_ms;
+}
+
 static Syncrep__Control__Role role_word(enum sr_role role)
 {
     return role == SR_ROLE_ACTIVE ? SYNCREP__CONTROL__ROLE__ROLE_ACTIVE : SYNCREP__CONTROL__ROLE__ROLE_ALTERNATE;
@@ -93,7 +105,8 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
         snprintf(out, out_bytes, "syncrepctl resume %s", name);
     else if (collection->peer_fault[0])
         snprintf(out, out_bytes, "syncrepctl status %s   (at site %s)", name, peer);
-    else if (status->cause == SR_CAUSE_PEER_UNREACHABLE && !status->serving)
+    else if ((status->cause == SR_CAUSE_PEER_UNREACHABLE && !status->serving) ||
+             (status->cause == SR_CAUSE_HANDING_OVER && !status->link_up))
         snprintf(out, out_bytes,
                  "systemctl status syncrepd   (at site %s); if that site is lost: syncrepctl failover %s --plan", peer,
                  name);
@@ -105,8 +118,8 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
     else if (status->cause == SR_CAUSE_ALTERNATE_IO_ERROR)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at the site of the alternate copy)", name);
     else if (status->cause == SR_CAUSE_CONFLICT)
-        snprintf(out, out_bytes, "syncrepctl resolve %s --keep %s --plan   (then the same with --keep %s)", name, site,
-                 peer);
+        snprintf(out, out_bytes, "syncrepctl resolve %s --keep %s --plan   (shows what keeping either copy costs)", name,
+                 site);
     else if (status->cause == SR_CAUSE_WAITING_FOR_FAILOVER)
         snprintf(out, out_bytes, "syncrepctl failover %s --plan   (at the site that is to serve)", name);
     else
@@ -299,6 +312,11 @@ static bool fill_collection(struct arena *arena, struct sr_collection *collectio
     out->site = collection->site->config->site;
     out->peer_site = collection->site->config->peer_name;
     out->generation = uuid_of(arena, &status.record.gen);
+    out->made_by = (char *)sr_made_by_word(status.record.made_by);
+    out->generation_wall_ms = status.record.gen_wall_ms;
+    out->synced_wall_ms = sr_status_synced_wall_ms(&status);
+    out->handing_over = status.giving || status.taking;
+    out->switchover_pause_us = status.handover_took_us;
     fill_sync(&status, out);
     out->detail = text_of(arena, collection->peer_fault[0] ? collection->peer_fault : status.detail);
     out->next_command = text_of(arena, sr_status_next_command(collection, &status, next, sizeof(next)));

@@ -23,11 +23,20 @@
 
 void client_refuse(struct client *client, uint64_t id, enum sr_error error, const char *text)
 {
+    client_refuse_about(client, id, error, "", text);
+}
+
+void client_refuse_about(struct client *client, uint64_t id, enum sr_error error, const char *object, const char *text)
+{
     Syncrep__Control__Error body = SYNCREP__CONTROL__ERROR__INIT;
     Syncrep__Control__Response response = SYNCREP__CONTROL__RESPONSE__INIT;
-    char clean[400];
+    char clean[400], hint[OBJECT_BYTES + 32], about[OBJECT_BYTES];
 
     snprintf(clean, sizeof(clean), "%s", text);
+    snprintf(about, sizeof(about), "%s", object);
+    snprintf(hint, sizeof(hint), "syncrepctl status %s", object);
+    body.object = about;
+    body.hint = object[0] ? hint : (char *)"";
     body.code = error;
     body.name = (char *)sr_error_name(error);
     body.exit = sr_control_exit_class(error);
@@ -189,7 +198,7 @@ void call_deadline(struct sr_control_call *call)
 {
     struct client *client = call->client;
     uint64_t id = call->id;
-    char text[400];
+    char text[400], object[OBJECT_BYTES];
 
     SR_ASSERT(call->kind != CALL_FOLLOW);
     if (call->kind == CALL_WAIT) {
@@ -199,9 +208,10 @@ void call_deadline(struct sr_control_call *call)
     snprintf(text, sizeof(text), "%s%s%s is not finished after %llu ms; the daemon goes on with it",
              sr_control_op_name(call->op), call->object[0] ? " " : "", call->object,
              (unsigned long long)(call->deadline_ms - call->started_ms));
+    memcpy(object, call->object, sizeof(object));
     /* Let go first: whoever is told that the call is gone may reply into it. */
     call_detach(call);
-    client_refuse(client, id, SR_E_TIMEOUT, text);
+    client_refuse_about(client, id, SR_E_TIMEOUT, object, text);
     client_continue(client);
 }
 

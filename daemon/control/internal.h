@@ -144,6 +144,8 @@ void call_deadline(struct sr_control_call *call);
 void call_end(struct sr_control_call *call); /* after the last reply: frees it, lets its client go on */
 void call_orphan_all(struct sr_control *control);
 void client_refuse(struct client *client, uint64_t id, enum sr_error error, const char *text); /* no call involved */
+/* The same with the command to run next: status of the object, if it has a name. */
+void client_refuse_about(struct client *client, uint64_t id, enum sr_error error, const char *object, const char *text);
 
 /* ---- wait.c, events.c ---- */
 void wait_start(struct sr_control_call *call, const Syncrep__Control__WaitRequest *request);

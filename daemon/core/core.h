@@ -311,6 +311,8 @@ struct sr_core_status {
     uint64_t resync_eta_s; /* UINT64_MAX: unknown */
     uint64_t since_wall_ms; /* when the present sync state began */
     uint64_t requests;      /* unanswered host requests */
+    bool giving; /* a switchover is under way, or waits for the next handshake: the role goes to the peer */
+    bool taking; /* ... comes here */
     uint64_t handover_estimate_us; /* how long hosts would wait in a switchover now */
     uint64_t handover_took_us;     /* ... and did in the last one that began here; 0: none yet */
     /* counters since start */

@@ -5,7 +5,9 @@
 VERBS=("status" "status vm1" "pool list" "volume create new --size 1MiB" "volume list" "volume show vm1"
     "volume delete vm1" "collection list" "collection show vm1" "pause vm1" "resume vm1" "replace vm1"
     "wait vm1 --for in-sync" "tune stall_budget=5s" "events" "events --follow" "reload" "pause --all" "status --check"
-    "wait --for connected" "resume vm1 --wait" "pause vm1 vm2 --wait=5s")
+    "wait --for connected" "resume vm1 --wait" "pause vm1 vm2 --wait=5s" "switchover vm1" "failback vm1" "failover vm1"
+    "resolve vm1 --keep paris" "switchover vm1 --plan" "failback vm1 --plan" "failover vm1 --plan"
+    "resolve vm1 --keep paris --plan")
 
 # Daemon down
 for verb in "${VERBS[@]}"; do
@@ -22,6 +24,10 @@ for verb in "status" "status -x" "status vm1" "status --check" "pool list" "volu
     "tune resync_max_rate=0 resync_latency_factor=300%" "events" "reload" "wait vm1 --for in-sync" \
     "wait vm1 vm2 --for protected --timeout 5s" "wait --for connected" "wait --all --for active" "pause late" \
     "volume create n1 --size 1MiB" "volume create n2 --size 64TiB --pool main --peer-pool p --wait" \
+    "switchover vm1" "switchover vm1 --to paris --wait=5s" "failback vm1" "failback vm1 --to paris --timeout 5s --wait" \
+    "failover vm1" "failover vm1 --wait" "failover force --force=force" "resolve vm1 --keep paris" \
+    "resolve vm1 --keep london --wait=5s" "switchover vm1 --plan" "failback vm1 --plan --to paris" \
+    "failover vm1 --plan" "resolve vm1 --keep paris --plan" \
     "volume create n3 --import /dev/x --active-site paris" "volume create n4 --size 1GiB --preallocate --wait=5s"; do
     expect 0 $verb
 done
@@ -44,6 +50,16 @@ expect 2 tune nokey=1
 expect 2 tune stall_budget=never
 expect 5 volume delete force
 expect 5 replace force
+for plan in "" --plan; do
+    for verb in switchover failback failover "resolve --keep paris"; do
+        expect 1 $verb refused $plan
+        expect 1 $verb nosuch $plan
+        expect 3 $verb peerdown $plan
+    done
+    expect 5 failover force $plan
+done
+expect 4 switchover handing
+expect 4 failback handing --timeout 1s
 
 # Timed out
 expect 4 pause slow --timeout 300ms
@@ -55,6 +71,12 @@ expect 4 wait vm1 --for in-sync --timeout 1ms
 expect 4 resume never --wait=200ms
 expect 4 volume create never --size 1MiB --wait=200ms
 expect 4 replace never --wait=200ms
+expect 4 switchover slow --timeout 300ms
+expect 4 switchover slow --plan --timeout 300ms
+expect 4 failback slow --plan --timeout 300ms
+expect 4 failover slow --timeout 300ms
+expect 4 failover never --wait=200ms
+expect 4 resolve slow --keep paris --timeout 300ms
 
 # Usage: nothing is ignored
 for verb in "" "nosuch" "volume" "volume nosuch" "status a b" "status --nosuch" "status --check -x" "status --watch --check" \
@@ -67,7 +89,11 @@ for verb in "" "nosuch" "volume" "volume nosuch" "status a b" "status --nosuch" 
     "pause --all vm1" "pause vm1 --wait 60s" "pause vm1 --wait=soon" "pause vm1 --wait=0" "resume" "resume -z vm1" \
     "replace" "replace a b" "replace a --force=b" "wait vm1" "wait --for in-sync" "wait vm1 --for happy" \
     "wait vm1 --for in-sync --timeout never" "tune" "tune x" "tune =x" "tune x=" "events x" "events --follow=1" \
-    "reload x" "switchover vm1" "failover vm1" "status --timeout 0" "--nosuch" "status --timeout 1s --timeout 2s"; do
+    "reload x" "switchover" "switchover vm1 vm2" "switchover vm1 --to" "switchover vm1 --force=vm1" "switchover ../vm1" \
+    "switchover vm1 --plan=yes" "switchover vm1 --plan --plan" "failback" "failback vm1 vm2" "failback vm1 --timeout never" \
+    "failback vm1 --timeout 0" "failback vm1 --wait=soon" "failover" "failover vm1 vm2" "failover vm1 --force" \
+    "failover vm1 --force=vm2" "failover vm1 --to paris" "resolve vm1" "resolve --keep paris" "resolve vm1 --keep" \
+    "resolve vm1 vm2 --keep paris" "resolve vm1 --keep paris --force=vm1" "switchover invalid" "resolve invalid --keep x" "status --timeout 0" "--nosuch" "status --timeout 1s --timeout 2s"; do
     expect 2 $verb
 done
 expect 2 --control "/$(printf 'x%.0s' {1..200})" status

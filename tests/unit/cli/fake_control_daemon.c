@@ -3,7 +3,7 @@
  *   fake_control_daemon SOCKET [NAME:VERDICT]...     VERDICT: protected, exposed, resyncing, offline
  *
  * Prints "ready" once it listens; ends at SIGTERM.  What a request does depends on the name in it:
- *   refused, force, peerdown, nospace, ioerror, exists, invalid   that error (force: unless forced)
+ *   refused, force, peerdown, nospace, ioerror, exists, invalid, handing   that error (force: unless forced)
  *   slow      not answered              never     a wait that is never over
  *   late      answered after 100 ms     deleted   a wait that fails
  *   one of the NAMEs                    done      anything else: not found (create: made)
@@ -209,7 +209,7 @@ static bool canned(struct sr_control_call *call, const char *name, const char *f
         const char *name;
         enum sr_error error;
     } errors[] = {{"refused", SR_E_REFUSED}, {"peerdown", SR_E_UNREACHABLE}, {"nospace", SR_E_NO_SPACE},
-                  {"ioerror", SR_E_IO},      {"exists", SR_E_EXISTS},        {"invalid", SR_E_INVALID}};
+                  {"ioerror", SR_E_IO},      {"exists", SR_E_EXISTS},        {"invalid", SR_E_INVALID}, {"handing", SR_E_TIMEOUT}};
 
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
         if (strcmp(name, errors[i].name) == 0) {
@@ -261,6 +261,69 @@ static void change(struct sr_control_call *call, const Syncrep__Control__Request
     sr_control_reply_done(call, name, NULL, "%s: %s", name, sr_control_op_name(request->op_case));
 }
 
+/* ---- plans ---- */
+
+static void fill_sides(Syncrep__Control__PlanSide *here, Syncrep__Control__PlanSide *there, bool conflict)
+{
+    syncrep__control__plan_side__init(here);
+    syncrep__control__plan_side__init(there);
+    here->site = (char *)"london";
+    here->known = true;
+    here->role = SYNCREP__CONTROL__ROLE__ROLE_ACTIVE;
+    here->consistent = true;
+    here->made_by = (char *)"created";
+    there->site = (char *)"paris";
+    if (!conflict)
+        return;
+    *there = *here;
+    there->site = (char *)"paris";
+    there->made_by = (char *)"failover";
+    there->dirty_blocks = 8;
+    there->dirty_bytes = 8 * 4096;
+    there->lost = (char *)"8 blocks (32 KiB) that hosts wrote at paris since the copies parted";
+}
+
+/* A name that is an error is one in the plan, too.  True: answered. */
+static bool planned(struct sr_control_call *call, const Syncrep__Control__Request *request, const char *name,
+                    const char *force)
+{
+    bool failover = request->op_case == SYNCREP__CONTROL__REQUEST__OP_FAILOVER;
+    bool resolve = request->op_case == SYNCREP__CONTROL__REQUEST__OP_RESOLVE;
+    bool switchover = request->op_case == SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER;
+    enum sr_error error = strcmp(name, "refused") == 0    ? SR_E_REFUSED
+                          : strcmp(name, "peerdown") == 0 ? SR_E_UNREACHABLE
+                          : strcmp(name, "force") == 0    ? SR_E_NEEDS_FORCE
+                                                          : SR_OK;
+    Syncrep__Control__Response response = SYNCREP__CONTROL__RESPONSE__INIT;
+    Syncrep__Control__Plan plan = SYNCREP__CONTROL__PLAN__INIT;
+    Syncrep__Control__PlanSide sides[2], *list[2] = {&sides[0], &sides[1]};
+
+    if (!(switchover && request->switchover->plan) && !(failover && request->failover->plan) &&
+        !(resolve && request->resolve->plan))
+        return false;
+    if (!find(name) && error == SR_OK)
+        return false;
+    if (force[0])
+        error = SR_OK;
+    fill_sides(&sides[0], &sides[1], resolve);
+    plan.name = (char *)name;
+    plan.command = (char *)(switchover ? "switchover" : failover ? "failover" : "resolve");
+    plan.possible = error == SR_OK;
+    plan.exit = sr_control_exit_class(error);
+    plan.code = (char *)(error == SR_OK ? "" : sr_error_name(error));
+    plan.reason = (char *)(error == SR_OK ? "" : sr_error_text(error));
+    plan.sides = list;
+    plan.n_sides = 2;
+    plan.peer_answered = plan.connected = switchover || resolve;
+    plan.pause_estimate_us = switchover ? 4200 : 0;
+    plan.may_be_lost = (char *)(failover ? "whatever hosts wrote at paris after it went on alone" : "");
+    plan.hint = (char *)"syncrepctl status vm1";
+    response.body_case = SYNCREP__CONTROL__RESPONSE__BODY_PLAN;
+    response.plan = &plan;
+    sr_control_reply(call, &response, true);
+    return true;
+}
+
 static void on_request(void *arg, struct sr_control_call *call, const Syncrep__Control__Request *request)
 {
     const char *name = sr_control_op_object(request), *force = "";
@@ -270,7 +333,9 @@ static void on_request(void *arg, struct sr_control_call *call, const Syncrep__C
         force = request->volume_delete->force_name;
     if (request->op_case == SYNCREP__CONTROL__REQUEST__OP_REPLACE)
         force = request->replace->force_name;
-    if (canned(call, name, force))
+    if (request->op_case == SYNCREP__CONTROL__REQUEST__OP_FAILOVER)
+        force = request->failover->force_name;
+    if (planned(call, request, name, force) || canned(call, name, force))
         return;
     switch (request->op_case) {
     case SYNCREP__CONTROL__REQUEST__OP_STATUS:

@@ -6,6 +6,9 @@ start_fake vm1:resyncing vm2:offline
 "$CTL" status --json >"$DIR/s" || fail "status"
 "$CTL" volume show vm1 --json >"$DIR/v" || fail "volume show"
 "$CTL" pause vm1 nosuch --json >"$DIR/p"
+"$CTL" resolve vm1 --keep london --plan --json >"$DIR/r" || fail "a plan"
+"$CTL" failover force --plan --json >"$DIR/r2"
+[ $? -eq 5 ] || fail "a plan that needs force"
 "$CTL" events --json >"$DIR/e" || fail "events"
 timeout 2 "$CTL" status --json --watch=0.1 >"$DIR/w"
 [ $? -eq 124 ] || fail "--watch ended by itself"
@@ -31,6 +34,12 @@ assert v["path"].startswith("/srv/pool/with \"quotes\""), v["path"]
 p = json.load(open(d + "/p"))
 assert not p["ok"] and [r["ok"] for r in p["results"]] == [True, False] and p["error"]["code"] == "not-found"
 assert p["results"][1]["error"]["object"] == "nosuch" and p["error"]["exit"] == 1
+r = json.load(open(d + "/r"))["plan"]
+assert r["possible"] and r["command"] == "resolve" and [side["site"] for side in r["sides"]] == ["london", "paris"]
+assert r["sides"][1]["dirty_blocks"] == 8 and "8 blocks" in r["sides"][1]["lost"] and r["sides"][0]["lost"] == ""
+r = json.load(open(d + "/r2"))
+assert r["error"]["code"] == r["plan"]["code"] == "needs-force" and not r["plan"]["possible"] and r["plan"]["exit"] == 5
+assert r["plan"]["sides"][1] == {"site": "paris", "known": False} and r["plan"]["may_be_lost"]
 e = json.load(open(d + "/e"))["events"]
 assert [x["kind"] for x in e] == ["daemon", "link", "sync"], e
 assert e[1]["object"] == "paris" and e[1]["level"] == "warning"

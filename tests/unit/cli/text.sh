@@ -17,7 +17,7 @@ golden() {
 start_fake vm1:protected vm2:resyncing shop-db:exposed vm4:offline
 golden help --help
 for verb in status wait pause resume replace "volume create" "volume list" "volume show" "volume delete" \
-    "collection list" "collection show" "pool list" events tune reload; do
+    "collection list" "collection show" "pool list" events tune reload switchover failback failover resolve; do
     golden "help-${verb/ /-}" $verb --help
     grep -q '^Examples:' "$DIR/out" || fail "'$verb --help' has no examples"
 done
@@ -29,6 +29,9 @@ golden collection-list collection list
 golden pool-list pool list
 golden force volume delete force
 golden refused pause refused
+golden plan-switchover switchover vm1 --plan
+golden plan-failover failover refused --plan
+golden plan-resolve resolve vm1 --keep london --plan
 golden usage pause --wait=1s
 golden unreachable --control /no status
 TZ=UTC golden events events
