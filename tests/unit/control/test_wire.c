@@ -65,6 +65,33 @@ static void golden_requests(void **state)
     assert_string_equal(request->volume_create->import_path, "/x");
 }
 
+/* The verbs that move the active role. */
+static void golden_role_requests(void **state)
+{
+    (void)state;
+    assert_int_equal(DECODE("\x08\x01\x10\x01\x18\xb0\xea\x01\xda\x01\x0c\x0a\x03vm1\x12\x05paris"), SR_OK);
+    assert_int_equal(request->op_case, SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER);
+    assert_string_equal(request->switchover->name, "vm1");
+    assert_string_equal(request->switchover->to_site, "paris");
+    assert_false(request->switchover->plan);
+    assert_int_equal(DECODE("\x08\x01\x10\x01\xda\x01\x09\x0a\x03vm1\x20\xe0\xd4\x03"), SR_OK);
+    assert_int_equal(request->switchover->sync_wait_ms, 60000);
+    assert_int_equal(DECODE("\x08\x01\x10\x01\xb2\x01\x0c\x0a\x03vm1\x12\x03vm1\x18\x01"), SR_OK);
+    assert_int_equal(request->op_case, SYNCREP__CONTROL__REQUEST__OP_FAILOVER);
+    assert_string_equal(request->failover->force_name, "vm1");
+    assert_true(request->failover->plan);
+    assert_int_equal(DECODE("\x08\x01\x10\x01\xe2\x01\x0e\x0a\x03vm1\x12\x05paris\x18\x01"), SR_OK);
+    assert_int_equal(request->op_case, SYNCREP__CONTROL__REQUEST__OP_RESOLVE);
+    assert_string_equal(request->resolve->keep_site, "paris");
+    assert_true(request->resolve->plan);
+    assert_string_equal(sr_control_op_name(request->op_case), "resolve");
+    assert_string_equal(sr_control_op_object(request), "vm1");
+    /* an option of a later version is not ignored: it might say "only if" */
+    assert_int_equal(DECODE("\x08\x01\x10\x01\xda\x01\x08\x0a\x03vm1\xf8\x01\x01"), SR_E_UNSUPPORTED);
+    assert_int_equal(sr_control_condition_parse("active"), SYNCREP__CONTROL__CONDITION__CONDITION_ACTIVE);
+    assert_int_equal(sr_control_condition_parse("alternate"), SYNCREP__CONTROL__CONDITION__CONDITION_ALTERNATE);
+}
+
 static void what_is_no_message_is_a_protocol_error(void **state)
 {
     (void)state;
@@ -177,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(headers_are_little_endian),
         cmocka_unit_test(golden_requests),
+        cmocka_unit_test(golden_role_requests),
         cmocka_unit_test(what_is_no_message_is_a_protocol_error),
         cmocka_unit_test(another_version_is_refused_by_name),
         cmocka_unit_test(an_unknown_option_is_never_ignored),

@@ -121,15 +121,18 @@ static void raw_send_site(struct raw *raw, const struct sr_site_msg *msg)
 {
     uint8_t out[4096];
 
-    raw_send(raw, out, sr_frame_encode_site(out, sizeof out, 1, msg));
+    bool greeting = msg->type == SR_SITE_HELLO || msg->type == SR_SITE_HELLO_ACK || msg->type == SR_SITE_REFUSED;
+
+    raw_send(raw, out,
+             sr_frame_encode_site(out, sizeof out, greeting ? SR_WIRE_VERSION_HELLO : SR_WIRE_VERSION_MAX, msg));
 }
 
 static void raw_hello(struct raw *raw, uint64_t boot, uint64_t connection)
 {
     struct sr_site_msg msg = {.type = SR_SITE_HELLO};
 
-    msg.hello.version_min = 1;
-    msg.hello.version_max = 1;
+    msg.hello.version_min = SR_WIRE_VERSION_MIN;
+    msg.hello.version_max = SR_WIRE_VERSION_MAX;
     msg.hello.site.b[0] = 1;
     msg.hello.group.b[0] = 77;
     strcpy(msg.hello.site_name, "site-a");
@@ -152,7 +155,7 @@ static void raw_expect(struct raw *raw, enum sr_site_msg_type type, const char *
 
 static void raw_come_up(struct raw *raw, uint64_t boot, uint64_t connection)
 {
-    struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = 1}};
+    struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = SR_WIRE_VERSION_MAX}};
     unsigned ups = b.ups;
 
     raw_open(raw);
@@ -189,7 +192,7 @@ static void test_garbage_is_one_line(void **state)
 {
     uint8_t frame[256];
     struct sr_site_msg ping = {.type = SR_SITE_PING};
-    size_t bytes = sr_frame_encode_site(frame, sizeof frame, 1, &ping);
+    size_t bytes = sr_frame_encode_site(frame, sizeof frame, SR_WIRE_VERSION_MAX, &ping);
 
     (void)state;
     start();
@@ -200,7 +203,7 @@ static void test_garbage_is_one_line(void **state)
     {
         struct sr_peer_msg *write = write_msg(4096, 1, NULL);
 
-        sr_frame_encode_msg(frame, sizeof frame, 1, &collection, write);
+        sr_frame_encode_msg(frame, sizeof frame, SR_WIRE_VERSION_MAX, &collection, write);
         garbage(frame, SR_FRAME_FIXED_BYTES, "not a greeting");
         sr_peer_msg_free(write);
     }
@@ -330,7 +333,7 @@ static void test_no_descriptors(void **state)
     /* the first of them was accepted on the reserve: greet on it */
     raw_hello(&raws[0], 1, 1);
     {
-        struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = 1}};
+        struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = SR_WIRE_VERSION_MAX}};
 
         fcntl(raws[0].fd, F_SETFL, O_NONBLOCK);
         raw_expect(&raws[0], SR_SITE_HELLO, NULL);
@@ -381,7 +384,7 @@ static void test_bytes_are_life(void **state)
     (void)state;
     start();
     raw_come_up(&raw, 1, 1);
-    raw_send(&raw, frame, sr_frame_encode_msg(frame, sizeof frame, 1, &collection, write));
+    raw_send(&raw, frame, sr_frame_encode_msg(frame, sizeof frame, SR_WIRE_VERSION_MAX, &collection, write));
     for (int i = 0; i < 10; i++) {
         raw_send(&raw, write->payload->data + i, 1);
         run_for_ms(&loop, 100);
@@ -414,7 +417,7 @@ static void send_damaged_payload(struct raw *raw)
     struct sr_peer_msg *write = write_msg(4096, 1, NULL);
     uint8_t frame[4096];
 
-    raw_send(raw, frame, sr_frame_encode_msg(frame, sizeof frame, 1, &collection, write));
+    raw_send(raw, frame, sr_frame_encode_msg(frame, sizeof frame, SR_WIRE_VERSION_MAX, &collection, write));
     write->payload->data[7] ^= 1;
     raw_send(raw, write->payload->data, 4096);
     sr_peer_msg_free(write);
@@ -425,7 +428,7 @@ static void send_wrong_version(struct raw *raw)
     uint8_t frame[4096];
     struct sr_site_msg msg = {.type = SR_SITE_PING};
 
-    raw_send(raw, frame, sr_frame_encode_site(frame, sizeof frame, 2, &msg));
+    raw_send(raw, frame, sr_frame_encode_site(frame, sizeof frame, SR_WIRE_VERSION_MAX + 1, &msg));
 }
 
 static void send_second_hello(struct raw *raw)
@@ -435,7 +438,7 @@ static void send_second_hello(struct raw *raw)
 
 static void send_second_ack(struct raw *raw)
 {
-    struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = 1}};
+    struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = SR_WIRE_VERSION_MAX}};
 
     raw_send_site(raw, &ack);
 }
@@ -450,7 +453,7 @@ static void test_faults_of_the_peer(void **state)
     (void)state;
     start();
     faulty(send_damaged_payload, "payload: checksum");
-    faulty(send_wrong_version, "protocol version 2, expected 1");
+    faulty(send_wrong_version, "protocol version 3, expected 2");
     faulty(send_second_hello, "second HELLO");
     faulty(send_second_ack, "HELLO_ACK");
     faulty(send_noise, "magic");
@@ -472,7 +475,7 @@ static void test_ping_flood(void **state)
     raw_come_up(&raw, 1, 1);
     raw_receive_bytes = 0;
     for (int i = 0; i < 1000; i++)
-        bytes += sr_frame_encode_site(pings + bytes, sizeof pings - bytes, 1, &ping);
+        bytes += sr_frame_encode_site(pings + bytes, sizeof pings - bytes, SR_WIRE_VERSION_MAX, &ping);
     /* until the sockets' buffers are full of answers, and then on */
     for (int more = 300; more > 0; more -= sr_link_queue_bytes(b.link) > 0) {
         ssize_t sent = send(raw.fd, pings + at, bytes - at, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -514,7 +517,7 @@ static void test_higher_connection_replaces(void **state)
     raw_expect(&late, SR_SITE_REFUSED, "newer connection");
     raw_closes(&late);
     {
-        struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = 1}};
+        struct sr_site_msg ack = {.type = SR_SITE_HELLO_ACK, .ack = {.version = SR_WIRE_VERSION_MAX}};
 
         raw_send_site(&second, &ack);
         run_for_ms(&loop, 50);

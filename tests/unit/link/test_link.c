@@ -67,7 +67,7 @@ static void greet_and_talk(void)
     absent->collection = collection;
     assert_string_equal(a.peer.hello.site_name, "site-b");
     assert_string_equal(b.peer.hello.site_name, "site-a");
-    assert_int_equal(a.peer.version, 1);
+    assert_int_equal(a.peer.version, SR_WIRE_VERSION_MAX);
     a.keep_msgs = b.keep_msgs = true;
     assert_true(sr_link_send_msg(a.link, &collection, write_msg(5000, 3, NULL)));
     assert_true(sr_link_send_site(a.link, absent));
@@ -336,8 +336,16 @@ static void test_owner_refuses(void **state)
 static void test_no_common_version(void **state)
 {
     (void)state;
-    config_b.version_min = 2;
-    config_b.version_max = 3;
+    config_b.version_min = SR_WIRE_VERSION_MAX + 1;
+    config_b.version_max = SR_WIRE_VERSION_MAX + 2;
+    nobody_comes_up("no common protocol version", "no common protocol version");
+}
+
+static void test_an_older_peer_is_refused(void **state)
+{
+    (void)state;
+    config_b.version_min = 1;
+    config_b.version_max = SR_WIRE_VERSION_MIN - 1;
     nobody_comes_up("no common protocol version", "no common protocol version");
 }
 
@@ -347,8 +355,8 @@ static void test_newer_peer_speaks_the_common_version(void **state)
     config_b.version_min = 1;
     config_b.version_max = 9;
     start_up();
-    assert_int_equal(a.peer.version, 1);
-    assert_int_equal(b.peer.version, 1);
+    assert_int_equal(a.peer.version, SR_WIRE_VERSION_MAX);
+    assert_int_equal(b.peer.version, SR_WIRE_VERSION_MAX);
     greet_and_talk();
     finish();
 }
@@ -550,6 +558,7 @@ int main(void)
         TEST(test_peer_with_new_uuid),
         TEST(test_owner_refuses),
         TEST(test_no_common_version),
+        TEST(test_an_older_peer_is_refused),
         TEST(test_newer_peer_speaks_the_common_version),
         TEST(test_reason_is_logged_once),
         TEST(test_fault_drops_and_reconnects),

@@ -27,6 +27,18 @@ static void print_frame(FILE *file, const char *name, const struct sr_peer_msg *
     fprintf(file, "\n");
 }
 
+static void print_role_request(FILE *file, const char *name, enum sr_volume_verb verb)
+{
+    struct sr_site_msg *site = sr_site_msg_new(SR_SITE_VOLUME_REQUEST);
+
+    site->rpc.request = 9;
+    site->rpc.verb = verb;
+    site->rpc.uuid = sample_uuid(0x80);
+    snprintf(site->rpc.name, sizeof site->rpc.name, "vol-1");
+    print_frame(file, name, NULL, site);
+    sr_site_msg_free(site);
+}
+
 static void print_all(FILE *file)
 {
     for (unsigned i = 0; i < n_site_types; i++) {
@@ -43,6 +55,8 @@ static void print_all(FILE *file)
         print_frame(file, sr_peer_msg_name(msg->type), msg, NULL);
         sr_peer_msg_free(msg);
     }
+    print_role_request(file, "site.VOLUME_REQUEST.switchover", SR_COLLECTION_SWITCHOVER);
+    print_role_request(file, "site.VOLUME_REQUEST.discard", SR_COLLECTION_DISCARD);
 }
 
 static char *slurp(FILE *file)

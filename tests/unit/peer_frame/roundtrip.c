@@ -30,7 +30,9 @@ static void check_msg(const struct sr_peer_msg *a, const struct sr_peer_msg *b)
     assert_int_equal(a->n_entries, b->n_entries);
     assert_int_equal(a->everything, b->everything);
     assert_int_equal(a->payload_bytes, b->payload_bytes);
-    if (a->type == SR_MSG_HELLO) {
+    assert_int_equal(a->n_forwards, b->n_forwards);
+    if (a->type == SR_MSG_HELLO || a->type == SR_MSG_PROBED) {
+        assert_int_equal(a->greeting.dirty_blocks, b->greeting.dirty_blocks);
         assert_memory_equal(&a->greeting.record, &b->greeting.record, sizeof a->greeting.record);
         assert_int_equal(a->greeting.map_empty, b->greeting.map_empty);
     } else if (a->type == SR_MSG_START || a->type == SR_MSG_COMPLETE) {

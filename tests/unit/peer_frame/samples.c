@@ -90,6 +90,26 @@ struct sr_peer_msg *sample_msg(enum sr_peer_msg_type type)
     case SR_MSG_COMPLETED:
         msg->error = SR_E_IO;
         return msg;
+    case SR_MSG_PROBED:
+        sample_record(&msg->greeting.record);
+        msg->greeting.record.gen_wall_ms = 1700000000000;
+        msg->greeting.record.synced_wall_ms = 1700000000001;
+        msg->greeting.dirty_blocks = 500;
+        msg->id = 78;
+        return msg;
+    case SR_MSG_TAKE:
+        msg->n_forwards = 9;
+        return msg;
+    case SR_MSG_TAKEN:
+        return msg;
+    case SR_MSG_READY:
+        msg->error = SR_E_BUSY;
+        msg->id = 79;
+        return msg;
+    case SR_MSG_PREPARE:
+    case SR_MSG_PROBE:
+        msg->id = 79;
+        return msg;
     default:
         break;
     }
@@ -97,7 +117,7 @@ struct sr_peer_msg *sample_msg(enum sr_peer_msg_type type)
     msg->volume = 3;
     msg->offset_bytes = 1 << 20;
     msg->length_bytes = 2 * SR_BLOCK_BYTES;
-    if (type == SR_MSG_WRITE || type == SR_MSG_COPY)
+    if (type == SR_MSG_WRITE || type == SR_MSG_COPY || type == SR_MSG_FORWARD)
         give_payload(msg, 2 * SR_BLOCK_BYTES, 0, 9);
     else if (type == SR_MSG_HASH)
         give_payload(msg, 2 * SR_DIGEST_BYTES, 0, 5);
@@ -248,6 +268,8 @@ static void random_record(struct random *random, struct sr_record *record)
         }
         record->paused = random_below(random, 2);
         record->pause_counter = random_wide(random);
+        record->gen_wall_ms = random_wide(random);
+        record->synced_wall_ms = random_wide(random);
     } while (!sr_record_valid(record, &why));
 }
 
@@ -282,6 +304,7 @@ struct sr_peer_msg *random_msg(struct random *random)
         msg->lineage.made_by = (enum sr_made_by)random_below(random, 4);
         msg->lineage.paused = random_below(random, 2);
         msg->lineage.pause_counter = random_wide(random);
+        msg->lineage.gen_wall_ms = random_wide(random);
         return msg;
     case SR_MSG_COMPLETE:
         msg->lineage.n_ancestors = (uint32_t)random_below(random, SR_ANCESTORS_MAX + 1);
@@ -293,6 +316,21 @@ struct sr_peer_msg *random_msg(struct random *random)
     case SR_MSG_COMPLETED:
         msg->error = (enum sr_error)random_below(random, 24);
         return msg;
+    case SR_MSG_PROBED:
+        random_record(random, &msg->greeting.record);
+        msg->greeting.map_empty = random_below(random, 2);
+        msg->greeting.dirty_blocks = random_wide(random);
+        msg->id = random_wide(random);
+        return msg;
+    case SR_MSG_PREPARE:
+    case SR_MSG_READY:
+    case SR_MSG_TAKE:
+    case SR_MSG_TAKEN:
+    case SR_MSG_PROBE:
+        msg->id = random_wide(random);
+        msg->error = (enum sr_error)random_below(random, 24);
+        msg->n_forwards = (uint32_t)random_wide(random);
+        return msg;
     default:
         break;
     }
@@ -302,6 +340,10 @@ struct sr_peer_msg *random_msg(struct random *random)
         msg->content = (enum sr_content)random_below(random, type == SR_MSG_WRITE ? 3 : 2);
         msg->may_trim = random_below(random, 2);
         random_range(random, msg, type == SR_MSG_WRITE ? 1 : SR_BLOCK_BYTES, 8 * SR_BLOCK_BYTES);
+    } else if (type == SR_MSG_FORWARD) {
+        msg->content = (enum sr_content)random_below(random, 4);
+        msg->may_trim = random_below(random, 2);
+        random_range(random, msg, 1, 8 * SR_BLOCK_BYTES);
     } else if (type == SR_MSG_FLUSH || type == SR_MSG_FLUSHED) {
         msg->length_bytes = 0;
     } else {
@@ -310,12 +352,13 @@ struct sr_peer_msg *random_msg(struct random *random)
     if (type == SR_MSG_FETCHED)
         msg->length_bytes %= 5 * SR_BLOCK_BYTES;
     if (type == SR_MSG_WRITTEN || type == SR_MSG_COPIED || type == SR_MSG_HASHED || type == SR_MSG_FLUSHED ||
+        type == SR_MSG_FORWARDED ||
         (type == SR_MSG_FETCHED && (msg->length_bytes == 0 || random_below(random, 4) == 0)))
         msg->error = (enum sr_error)(1 + random_below(random, 23));
     if (type == SR_MSG_HASHED)
         for (size_t i = 0; i < sizeof msg->differs; i++)
             msg->differs[i] = (uint8_t)random_next(random);
-    if ((type == SR_MSG_WRITE || type == SR_MSG_COPY) && msg->content == SR_CONTENT_DATA)
+    if ((type == SR_MSG_WRITE || type == SR_MSG_COPY || type == SR_MSG_FORWARD) && msg->content == SR_CONTENT_DATA)
         give_payload(msg, (uint32_t)msg->length_bytes, offset, (uint8_t)msg->id);
     else if (type == SR_MSG_HASH)
         give_payload(msg, (uint32_t)(msg->length_bytes / SR_BLOCK_BYTES) * SR_DIGEST_BYTES, offset, (uint8_t)msg->id);
@@ -361,7 +404,7 @@ struct sr_site_msg *random_site(struct random *random)
         random_name(random, msg->rpc.name);
         random_name(random, msg->rpc.pool);
         msg->rpc.request = random_wide(random);
-        msg->rpc.verb = (enum sr_volume_verb)(1 + random_below(random, 4));
+        msg->rpc.verb = (enum sr_volume_verb)(1 + random_below(random, SR_VOLUME_VERB_LAST));
         msg->rpc.active = random_below(random, 2);
         break;
     case SR_SITE_PING:
