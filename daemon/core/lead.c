@@ -68,8 +68,6 @@ static void commit_start(struct sr_core *core)
     for (uint32_t i = 0; i < core->n_volumes; i++)
         core->peer_everything |= core->peer_maps[i].from != SR_DIRTYMAP_NOWHERE; /* it grew too large to keep exactly */
     bool suffices = sr_lineage_maps_suffice(&core->rec, peer) && !core->peer_everything;
-    if (suffices && same_gen && !peer->consistent && core->rec.base_kind == SR_BASE_NONE)
-        suffices = false; /* it failed, or never completed what I believe complete: nothing is known of it */
     core->compare_all = has_gen;
     core->full_reason = suffices                ? ""
                         : !has_gen              ? "the other copy holds nothing yet"

@@ -205,6 +205,8 @@ bool sr_lineage_maps_suffice(const struct sr_record *me, const struct sr_record 
 {
     if (!has_gen(peer) || me->base_kind == SR_BASE_UNKNOWN)
         return false;
+    if (gen_equal(me, peer) && !peer->consistent && me->base_kind == SR_BASE_NONE)
+        return false; /* it failed, or never completed what I believe complete: nothing is known of it */
     return gen_equal(me, peer) || base_is(me, &peer->gen) || same_known_base(me, peer);
 }
 

@@ -158,21 +158,33 @@ static void become_active(struct sr_core *core)
     core_say(core, SR_LOG_NOTICE, "this site becomes active: %s", sr_lineage_explain(&core->mine, &core->peer));
 }
 
+/* The copy here failed while it was active: the peer serves from now on, and nothing comes that would say so later. */
+static void step_down(struct sr_core *core)
+{
+    if (!core->rec.failed || core->rec.role != SR_ROLE_ACTIVE)
+        return;
+    core->rec.role = SR_ROLE_ALTERNATE;
+    core_commit_record(core);
+}
+
+/* The pause holds up the copying, not the rule that one site serves. */
 static void show_paused(struct sr_core *core, enum sr_decision decision)
 {
     core->stage = STAGE_PAUSED;
-    if (decision == SR_DECIDE_TAKE && core->peer.record.handover) {
-        become_active(core); /* it was given away before the pause: nobody else can serve */
+    if (decision == SR_DECIDE_TAKE) {
+        become_active(core); /* the role was given away, or the other copy is unfit or given up: nobody else can serve */
         decision = SR_DECIDE_LEAD;
     }
     bool may_serve = decision == SR_DECIDE_LEAD && core->rec.role == SR_ROLE_ACTIVE;
     if (may_serve && !core_serving(core))
         core->mode = MODE_HOLDING;
     if (decision == SR_DECIDE_FOLLOW || (decision == SR_DECIDE_WAIT && core->mode != MODE_ALONE))
-        core_stop_serving(core); /* the pause holds up the copying, not the rule that one site serves */
+        core_stop_serving(core);
+    if (decision == SR_DECIDE_FOLLOW)
+        step_down(core);
     if (core_serving(core) && core->mode != MODE_ALONE)
         alone_within_session(core, SR_CAUSE_PAUSED);
-    bool leads = decision == SR_DECIDE_LEAD || decision == SR_DECIDE_TAKE;
+    bool leads = decision == SR_DECIDE_LEAD;
     if (decision == SR_DECIDE_WAIT)
         core_set_cause(core, SR_CAUSE_PAUSED, "paused; when resumed: waits, %s",
                        sr_lineage_explain(&core->mine, &core->peer));
@@ -189,7 +201,10 @@ static void conflict(struct sr_core *core)
     bool i_was = core->rec.made_by == SR_MADE_FAILOVER || core->rec.made_by == SR_MADE_FORCED;
     bool peer_was = core->peer.record.made_by == SR_MADE_FAILOVER || core->peer.record.made_by == SR_MADE_FORCED;
     bool stays = SR_BUG(CONFLICT_BOTH_SERVE) || i_was || (!peer_was && core->rec.role == SR_ROLE_ACTIVE);
-    if (core->rec.discard && core->peer.record.discard) {
+    const struct sr_record *peer = &core->peer.record;
+    bool peer_gave_up = peer->discard && sr_uuid_equal(&peer->discard_mine, &peer->gen) &&
+                        sr_uuid_equal(&peer->discard_peer, &core->rec.gen);
+    if (core->rec.discard && peer_gave_up) {
         core->rec.discard = false; /* both given up: neither counts, the administrator chooses again */
         core_commit_record(core);
     }
@@ -234,10 +249,7 @@ static void claim_bad_blocks(struct sr_core *core)
 static void follow(struct sr_core *core)
 {
     core_stop_serving(core);
-    if (core->rec.failed && core->rec.role == SR_ROLE_ACTIVE) {
-        core->rec.role = SR_ROLE_ALTERNATE; /* the peer serves from now on; nothing comes that would say so later */
-        core_commit_record(core);
-    }
+    step_down(core);
     core->shown_peer.record.role = SR_ROLE_ACTIVE; /* it is, or becomes it now */
     claim_bad_blocks(core);
     core->stage = STAGE_JOINING;

@@ -1,4 +1,4 @@
-/* The decision table against the executable model, the edges of the record, and L1, L2 over random pairs. */
+/* The edges of the record.  The decision table is compared with the executable model in test_pairs.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,100 +11,11 @@
 
 #include "core/lineage.h"
 
-static const char *folder;
-
 static struct sr_uuid gen_of(int number)
 {
     struct sr_uuid uuid = {{0}};
     uuid.b[15] = (uint8_t)number;
     return uuid;
-}
-
-static struct sr_greeting parse(const char *text)
-{
-    char role[16], made_by[16], ancestors[64], discard[16];
-    int gen, base, consistent, handover, empty;
-    struct sr_greeting g = {0};
-    assert_int_equal(sscanf(text, "%15s %d %15s %d %63s %d %d %15s %d", role, &gen, made_by, &base, ancestors, &consistent,
-                            &handover, discard, &empty),
-                     9);
-    g.record.role = strcmp(role, "active") == 0 ? SR_ROLE_ACTIVE : SR_ROLE_ALTERNATE;
-    g.record.gen = gen_of(gen);
-    g.record.made_by = strcmp(made_by, "created") == 0    ? SR_MADE_CREATED
-                       : strcmp(made_by, "alone") == 0    ? SR_MADE_ALONE
-                       : strcmp(made_by, "failover") == 0 ? SR_MADE_FAILOVER
-                                                          : SR_MADE_FORCED;
-    g.record.base_kind = base == 0 ? SR_BASE_NONE : base < 0 ? SR_BASE_UNKNOWN : SR_BASE_KNOWN;
-    if (base > 0)
-        g.record.base = gen_of(base);
-    for (char *part = strtok(ancestors, ","); part && *part != '-'; part = strtok(NULL, ","))
-        g.record.ancestors[g.record.n_ancestors++] = gen_of(atoi(part));
-    g.record.consistent = consistent;
-    g.record.handover = handover;
-    if (discard[0] != '-') {
-        int mine, theirs;
-        assert_int_equal(sscanf(discard, "%d:%d", &mine, &theirs), 2);
-        g.record.discard = true;
-        g.record.discard_mine = gen_of(mine);
-        g.record.discard_peer = gen_of(theirs);
-    }
-    g.map_empty = empty;
-    return g;
-}
-
-static void decides_as_the_model(void **state)
-{
-    (void)state;
-    char path[512], line[512];
-    snprintf(path, sizeof path, "%s/decisions.txt", folder);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    int n = 0;
-    while (fgets(line, sizeof line, file)) {
-        if (line[0] == '#')
-            continue;
-        char decision[16];
-        int suffice;
-        char *peer = strchr(line, '|'), *rest = strrchr(line, '|');
-        *peer++ = *rest++ = 0;
-        struct sr_greeting a = parse(line), b = parse(peer);
-        assert_int_equal(sscanf(rest, "%15s %d", decision, &suffice), 2);
-        assert_string_equal(sr_decision_name(sr_lineage_decide(&a, &b)), decision);
-        if (a.record.base_kind != SR_BASE_UNKNOWN) /* an unknown base: everything is in the map already */
-            assert_int_equal(sr_lineage_maps_suffice(&a.record, &b.record), suffice);
-        n++;
-    }
-    fclose(file);
-    assert_true(n >= 4000);
-}
-
-static void both_sites_agree(void **state)
-{
-    (void)state;
-    static const enum sr_decision mirror[] = {[SR_DECIDE_CONFLICT] = SR_DECIDE_CONFLICT,
-                                              [SR_DECIDE_WAIT] = SR_DECIDE_WAIT,
-                                              [SR_DECIDE_LEAD] = SR_DECIDE_FOLLOW,
-                                              [SR_DECIDE_TAKE] = SR_DECIDE_FOLLOW};
-    char path[512], line[512];
-    snprintf(path, sizeof path, "%s/decisions.txt", folder);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) {
-        if (line[0] == '#')
-            continue;
-        char *peer = strchr(line, '|');
-        *peer++ = 0;
-        *strchr(peer, '|') = 0;
-        struct sr_greeting a = parse(line), b = parse(peer);
-        enum sr_decision mine = sr_lineage_decide(&a, &b), theirs = sr_lineage_decide(&b, &a);
-        if (mine == SR_DECIDE_FOLLOW)
-            assert_true(theirs == SR_DECIDE_LEAD || theirs == SR_DECIDE_TAKE);
-        else
-            assert_int_equal(theirs, mirror[mine]);
-        if (mine == SR_DECIDE_LEAD || mine == SR_DECIDE_TAKE)
-            assert_true(a.record.consistent);
-    }
-    fclose(file);
 }
 
 static void going_alone_makes_a_generation(void **state)
@@ -202,12 +113,9 @@ static void broken_records_are_refused(void **state)
     assert_string_equal(why, "failed");
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    folder = argc > 1 ? argv[1] : ".";
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decides_as_the_model),
-        cmocka_unit_test(both_sites_agree),
         cmocka_unit_test(going_alone_makes_a_generation),
         cmocka_unit_test(ancestors_are_bounded),
         cmocka_unit_test(higher_pause_counter_wins),
