@@ -198,6 +198,36 @@ class Roles(pair.Case):
         p.wait_status("b", "v", role="active", serving=True)
         p.compare("v")
 
+    def test_role_on_its_way(self):
+        """Once it is given away whoever asks for the same joins in; with the link cut then the answer is "timed out,
+        handing over", and the next contact of the sites finishes it."""
+        p = self.pair(volumes={"v": "8MiB"}, set={"both.stall_budget": f"{int(2000 * pair.SLOW)}ms"}, link=True)
+        p.link.delay(250)
+        clients = [start_ctl(p, "a", "switchover", "v")]
+        p.wait_status("a", "v", mode="handed-over", role="alternate", handing_over=True)
+        clients.append(start_ctl(p, "a", "switchover", "v"))
+        self.assertEqual(p.ctl("a", "switchover", "v", "--to", "a").error["code"], "busy")
+        for client in clients:
+            text = client.communicate()[0]
+            self.assertEqual(client.returncode, 0, text)
+            self.assertIn("hosts waited", text)
+        p.wait_status("b", "v", role="active", serving=True)
+        p.wait_sync("v")
+        client = start_ctl(p, "b", "switchover", "v", "--to", "a")
+        p.wait_status("b", "v", mode="handed-over")
+        p.link.cut()
+        late = pair.Ctl(client.wait(60 * pair.SLOW), client.communicate()[0], ("switchover",))
+        self.assertEqual(late.code, 4, late)
+        self.assertIn("timed out, handing over", late.error["message"])
+        self.assertEqual(late.error["hint"], "syncrepctl wait v --for alternate")
+        p.wait_status("b", "v", cause="handing-over", handing_over=True, serving=False)
+        pair.wait_for(lambda: "failover v --plan" in p.status("b", "v")["next_command"], 30, "the link is seen to be down")
+        p.link.delay(0)
+        p.link.heal()
+        p.wait_status("a", "v", role="active", serving=True)
+        p.wait_status("b", "v", role="alternate", handing_over=False)
+        p.compare("v")
+
     def test_resolve_from_both_sites_at_once(self):
         for keep in "a", "b":
             with self.subTest(keep=keep):
