@@ -147,6 +147,8 @@ static bool may_accept(struct sr_site *site, const struct sr_volume_rpc *request
                  : same->meta.state == SR_VOLUME_PENDING ? "and is still being created"
                                                          : "and is still being deleted");
         sr_rpc_reply(site, request, same->meta.state == SR_VOLUME_LIVE ? SR_E_EXISTS : SR_E_BUSY, text);
+    } else if (sr_table_collection_called(site, request->name)) {
+        sr_rpc_reply(site, request, SR_E_EXISTS, "a collection of that name exists there");
     } else if (site->n_volumes >= site->config->max_volumes) {
         sr_rpc_reply(site, request, SR_E_REFUSED, "it has as many volumes as its limits.max_volumes allows");
     } else {
@@ -235,6 +237,7 @@ static void first_record(const struct sr_volume_rpc *request, struct sr_record *
     memset(record, 0, sizeof(*record));
     record->gen = request->generation;
     record->made_by = SR_MADE_CREATED;
+    record->gen_wall_ms = sr_driver_wall_ms();
     record->consistent = !sr_uuid_is_none(&request->generation);
     record->role = request->active && record->consistent ? SR_ROLE_ACTIVE : SR_ROLE_ALTERNATE;
 }

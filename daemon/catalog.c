@@ -371,6 +371,9 @@ static bool may_create(struct sr_site *site, struct sr_control_call *call, const
     if (same)
         return refuse(call, create->name, SR_E_EXISTS, "syncrepctl volume list", "volume %s exists already",
                       create->name);
+    if (sr_table_collection_called(site, create->name))
+        return refuse(call, create->name, SR_E_EXISTS, "syncrepctl collection list",
+                      "a collection %s exists: a volume's own collection would have that name too", create->name);
     if (site->n_volumes >= site->config->max_volumes)
         return refuse(call, create->name, SR_E_REFUSED, NULL,
                       "site %s has %u volumes, as many as limits.max_volumes allows", site->config->site,
@@ -447,6 +450,7 @@ void sr_catalog_create(struct sr_site *site, struct sr_control_call *call, const
              create->peer_pool[0] ? create->peer_pool : pool->name);
     creation->record.role = create->peer_active ? SR_ROLE_ALTERNATE : SR_ROLE_ACTIVE;
     creation->record.made_by = SR_MADE_CREATED;
+    creation->record.gen_wall_ms = sr_driver_wall_ms();
     creation->record.consistent = true;
     sr_uuid_generate(&creation->record.gen);
     volume->operation = &creation->operation;

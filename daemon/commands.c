@@ -179,6 +179,18 @@ static void on_request(void *arg, struct sr_control_call *call, const request_t 
     case SYNCREP__CONTROL__REQUEST__OP_RESOLVE:
         sr_roles_resolve(site, call, req->resolve);
         break;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_CREATE:
+        sr_members_create(site, call, req->collection_create->name, req->collection_create->volume);
+        break;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_ADD:
+        sr_members_add(site, call, req->collection_add->name, req->collection_add->volume);
+        break;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_REMOVE:
+        sr_members_remove(site, call, req->collection_remove->name, req->collection_remove->volume);
+        break;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_DELETE:
+        sr_members_dissolve(site, call, req->collection_delete->name);
+        break;
     case SYNCREP__CONTROL__REQUEST__OP_TUNE:
         tune(site, call, req->tune);
         break;

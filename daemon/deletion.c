@@ -117,11 +117,19 @@ void sr_catalog_delete(struct sr_site *site, struct sr_control_call *call, struc
 {
     struct deletion *deletion;
     struct sr_volume_rpc rpc;
+    char hint[2 * SR_NAME_BYTES + 64];
 
     if (volume->meta.state == SR_VOLUME_DELETING) {
         sr_control_reply_error(call, SR_E_BUSY, volume->meta.name, "syncrepctl volume list",
                                "volume %s is being deleted already%s", volume->meta.name,
                                site->exchanged ? "" : "; it goes when the other site is back");
+        return;
+    }
+    if (volume->collection && (volume->collection->n_volumes > 1 || sr_members_busy(volume))) {
+        snprintf(hint, sizeof(hint), "syncrepctl collection remove %s %s", volume->collection->name, volume->meta.name);
+        sr_control_reply_error(call, SR_E_REFUSED, volume->meta.name, hint,
+                               "volume %s is not deleted: it is a member of collection %s, take it out first",
+                               volume->meta.name, volume->collection->name);
         return;
     }
     deletion = volume->operation || volume->meta.state != SR_VOLUME_LIVE ? NULL : calloc(1, sizeof(*deletion));

@@ -56,19 +56,25 @@ static void draw(struct sr_site *site, struct sr_uuid *random)
 
 /* ---- answers ---------------------------------------------------------------------------------------- */
 
+static void close_copy(struct sr_volume *volume)
+{
+    if (volume->store)
+        sr_store_close(volume->store);
+    volume->store = NULL;
+}
+
 static void end_if_idle(struct sr_collection *collection)
 {
     if (!collection->dead || collection->n_ios || collection->n_commits || !collection->idle_fn)
         return;
     void (*idle_fn)(struct sr_collection *, void *) = collection->idle_fn;
     collection->idle_fn = NULL;
+    if (collection->core)
+        collection->session_floor = sr_core_session(collection->core);
     sr_core_free(collection->core);
     collection->core = NULL;
-    for (uint32_t i = 0; i < collection->n_volumes; i++) {
-        if (collection->volumes[i]->store)
-            sr_store_close(collection->volumes[i]->store);
-        collection->volumes[i]->store = NULL;
-    }
+    for (uint32_t i = 0; i < collection->n_volumes && !collection->suspended; i++)
+        close_copy(collection->volumes[i]);
     idle_fn(collection, collection->idle_arg);
 }
 
@@ -338,7 +344,7 @@ void sr_driver_link(struct sr_collection *collection, bool up)
 {
     struct sr_event event = {.type = up ? SR_EV_LINK_UP : SR_EV_LINK_DOWN};
 
-    if (collection->link_up == up)
+    if (collection->link_up == up || (up && (!collection->core || collection->dead)))
         return;
     collection->link_up = up;
     if (up)
@@ -437,41 +443,67 @@ enum sr_error sr_driver_open(struct sr_volume *volume, uint32_t lock_wait_ms, ch
 static enum sr_error make_core(struct sr_collection *collection)
 {
     struct sr_site *site = collection->site;
-    struct sr_core_volume volume = {.uuid = collection->volume_uuids[0],
-                                    .size_bytes = collection->volumes[0]->meta.size_bytes};
+    uint32_t n = collection->n_volumes;
+    struct sr_core_volume *volumes = calloc(n, sizeof(*volumes));
     struct sr_core_config config = {.tuning = tuning_of(site),
-                                    .n_volumes = 1,
-                                    .volumes = &volume,
+                                    .n_volumes = n,
+                                    .volumes = volumes,
                                     .budget = &site->resync_budget,
                                     .name = collection->name,
                                     .continues = collection->continues,
+                                    .session_floor = collection->session_floor,
                                     .peer_name = site->config->peer_name};
+    enum sr_error error = SR_OK;
 
-    SR_ASSERT(collection->n_volumes == 1);
-    collection->core = sr_core_new(&config, &collection->loaded);
+    for (uint32_t i = 0; volumes && i < n; i++)
+        volumes[i] = (struct sr_core_volume){.uuid = collection->volume_uuids[i],
+                                             .size_bytes = collection->volumes[i]->meta.size_bytes,
+                                             .name = collection->volumes[i]->meta.name};
+    collection->core = volumes ? sr_core_new(&config, &collection->loaded) : NULL;
+    free(volumes);
     if (!collection->core) {
         snprintf(collection->fault, sizeof(collection->fault), "out of memory");
         return SR_E_NO_MEMORY;
     }
-    return sr_meta_load_map(site->meta, &collection->volume_uuids[0], collection->core, 0, collection->fault,
-                            sizeof(collection->fault));
+    for (uint32_t i = 0; error == SR_OK && i < n; i++)
+        error = sr_meta_load_map(site->meta, &collection->volume_uuids[i], collection->core, i, collection->fault,
+                                 sizeof(collection->fault));
+    return error;
+}
+
+/* One copy that cannot be used makes the whole collection unusable here: it changes its state as a whole. */
+static enum sr_error open_copies(struct sr_collection *collection, uint32_t lock_wait_ms)
+{
+    char why[SR_SITE_TEXT] = "";
+
+    for (uint32_t i = 0; i < collection->n_volumes; i++) {
+        enum sr_error error = sr_driver_open(collection->volumes[i], lock_wait_ms, why);
+        if (error == SR_OK)
+            continue;
+        if (collection->n_volumes > 1)
+            snprintf(collection->fault, sizeof(collection->fault), "volume %s: %.240s",
+                     collection->volumes[i]->meta.name, why);
+        else
+            snprintf(collection->fault, sizeof(collection->fault), "%s", why);
+        return error;
+    }
+    return SR_OK;
 }
 
 enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wait_ms)
 {
     struct sr_site *site = collection->site;
 
-    SR_ASSERT(!collection->core && !site->stepping);
+    SR_ASSERT(!collection->core && !site->stepping && collection->n_volumes > 0);
     collection->fault[0] = '\0';
-    enum sr_error error = sr_driver_open(collection->volumes[0], lock_wait_ms, collection->fault);
-    if (error != SR_OK)
-        return error;
-    error = make_core(collection);
+    enum sr_error error = open_copies(collection, lock_wait_ms);
+    if (error == SR_OK)
+        error = make_core(collection);
     if (error != SR_OK) {
         sr_core_free(collection->core);
         collection->core = NULL;
-        sr_store_close(collection->volumes[0]->store);
-        collection->volumes[0]->store = NULL;
+        for (uint32_t i = 0; i < collection->n_volumes; i++)
+            close_copy(collection->volumes[i]);
         return error;
     }
     if (!collection->timer_open) {
@@ -479,7 +511,8 @@ enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wa
         collection->timer.data = collection;
         collection->timer_open = true;
     }
-    collection->dead = collection->serving = collection->link_up = collection->continues = false;
+    collection->serving = collection->serving && collection->suspended;
+    collection->dead = collection->suspended = collection->link_up = collection->continues = false;
     struct sr_event event = {.type = SR_EV_TIME, .now_us = sr_driver_now_us(), .wall_ms = sr_driver_wall_ms()};
     draw(site, &event.random);
     site->stepping = true;
@@ -501,8 +534,8 @@ static void answer_ended(struct sr_collection *collection)
     run_answered(site);
 }
 
-void sr_driver_end(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
-                   void *arg)
+static void end(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
+                void *arg)
 {
     SR_ASSERT(!collection->site->stepping && !collection->idle_fn);
     collection->dead = true;
@@ -511,7 +544,20 @@ void sr_driver_end(struct sr_collection *collection, void (*idle_fn)(struct sr_c
     if (collection->timer_open)
         uv_timer_stop(&collection->timer);
     collection->timer_us = 0;
-    serve(collection, false);
     answer_ended(collection);
     end_if_idle(collection);
+}
+
+void sr_driver_end(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
+                   void *arg)
+{
+    serve(collection, false);
+    end(collection, idle_fn, arg);
+}
+
+void sr_driver_suspend(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
+                       void *arg)
+{
+    collection->suspended = true;
+    end(collection, idle_fn, arg);
 }

@@ -6,6 +6,7 @@
  * Invariant: nothing is answered after a halt.  Nothing here is durable.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "site.h"
@@ -79,6 +80,42 @@ static bool list(void *arg, uint32_t index, struct sr_nbd_export_info *info)
     return false;
 }
 
+static void hold(struct sr_volume *volume, const struct sr_host_request *request)
+{
+    struct sr_gated *gated = calloc(1, sizeof(*gated));
+
+    if (!gated) {
+        sr_nbd_complete(volume->site->nbd, request->id, SR_E_SHUTDOWN);
+        return;
+    }
+    gated->request = *request;
+    sr_buf_ref(gated->request.buf); /* the server may give its own up with the connection */
+    STAILQ_INSERT_TAIL(&volume->gated, gated, link);
+}
+
+void sr_hosts_gate(struct sr_volume *volume, bool on)
+{
+    struct sr_gated *gated;
+
+    if (on && !volume->has_gate)
+        STAILQ_INIT(&volume->gated);
+    bool opens = !on && volume->has_gate;
+    volume->has_gate = on;
+    while (opens && (gated = STAILQ_FIRST(&volume->gated))) {
+        struct sr_event event = {.type = SR_EV_HOST, .host = gated->request};
+        event.host.volume = volume->index;
+        STAILQ_REMOVE_HEAD(&volume->gated, link);
+        if (volume->site->halted || !volume->site->nbd)
+            ;
+        else if (!volume->collection || !volume->collection->core || volume->collection->dead)
+            sr_nbd_complete(volume->site->nbd, event.host.id, SR_E_SHUTDOWN);
+        else
+            sr_driver_step(volume->collection, &event);
+        sr_buf_unref(gated->request.buf);
+        free(gated);
+    }
+}
+
 static void submit(void *arg, void *export, const struct sr_nbd_request *request)
 {
     struct sr_site *site = arg;
@@ -94,6 +131,10 @@ static void submit(void *arg, void *export, const struct sr_nbd_request *request
 
     if (site->halted)
         return;
+    if (volume->has_gate) {
+        hold(volume, &event.host);
+        return;
+    }
     if (!volume->collection || !volume->collection->core || volume->collection->dead) {
         sr_nbd_complete(site->nbd, request->tag, SR_E_SHUTDOWN);
         return;

@@ -119,7 +119,7 @@ static void on_msg(void *arg, const struct sr_uuid *uuid, struct sr_peer_msg *ms
         sr_driver_step(collection, &event);
         return;
     }
-    if (msg->type == SR_MSG_HELLO && (!collection || !collection->core))
+    if (msg->type == SR_MSG_HELLO && (!collection || (!collection->core && !collection->suspended)))
         absent(site, uuid);
     sr_peer_msg_free(msg);
 }

@@ -55,10 +55,9 @@ void sr_operation_rpc(const struct sr_volume *volume, enum sr_volume_verb verb, 
 enum sr_error sr_operation_bring_up(struct sr_volume *volume, const struct sr_record *record)
 {
     struct sr_site *site = volume->site;
-    struct sr_collection *collection =
-        sr_table_add_collection(site, &volume->meta.collection, volume->meta.name, volume);
+    struct sr_collection *collection = sr_table_add_collection(site, &volume->meta.collection, volume->meta.name);
 
-    if (!collection) {
+    if (!collection || !sr_table_add_member(collection, volume)) {
         sr_driver_halt(site, "out of memory");
         return SR_E_NO_MEMORY;
     }
@@ -144,6 +143,13 @@ void sr_catalog_request(struct sr_site *site, const struct sr_volume_rpc *reques
     case SR_COLLECTION_SWITCHOVER:
     case SR_COLLECTION_DISCARD:
         sr_roles_request(site, request);
+        break;
+    case SR_MEMBER_PREPARE:
+    case SR_MEMBER_COMMIT:
+    case SR_MEMBER_ABORT:
+    case SR_MEMBER_ADOPTED:
+    case SR_MEMBER_MOVE:
+        sr_members_request(site, request);
         break;
     case SR_VOLUME_DELETE:
     case SR_VOLUME_CHECK_DELETE:

@@ -2,7 +2,8 @@
  * neither.
  *
  *        here       there      what this site does
- *        LIVE       LIVE       link the cores, if collection and size agree
+ *        LIVE       LIVE       link the cores, if size, collection and the collection's other members agree; a change
+ *                              of members that was cut off is settled first (members.c)
  *        LIVE       PENDING    COMMIT_CREATE there (it was decided here)
  *        LIVE       DELETING   nothing: the other site asks for it
  *        LIVE       absent     nothing, ever: shown as missing at the peer
@@ -26,6 +27,7 @@
 
 void sr_reconcile_reset(struct sr_site *site)
 {
+    struct sr_collection *collection;
     struct sr_volume *volume;
 
     free(site->peer_volumes);
@@ -35,6 +37,8 @@ void sr_reconcile_reset(struct sr_site *site)
     site->catalog_wanted = site->catalog_sent = site->peer_listed = site->exchanged = false;
     TAILQ_FOREACH (volume, &site->volumes, link)
         volume->peer_has = false;
+    TAILQ_FOREACH (collection, &site->collections, link)
+        collection->members_differ = false;
 }
 
 /* ---- ours ------------------------------------------------------------------------------------------------ */
@@ -51,6 +55,7 @@ static bool snapshot(struct sr_site *site)
         struct sr_catalog_volume *entry = &list[n++];
         entry->uuid = volume->meta.uuid;
         entry->collection = volume->meta.collection;
+        entry->pending_collection = volume->meta.pending_collection;
         memcpy(entry->name, volume->meta.name, sizeof(entry->name));
         entry->size_bytes = volume->meta.size_bytes;
         entry->state = volume->meta.state;
@@ -125,6 +130,29 @@ static const struct sr_catalog_volume *find(const struct sr_catalog_volume *list
     return NULL;
 }
 
+static void say_differs(struct sr_collection *collection, const char *volume)
+{
+    collection->members_differ = true;
+    snprintf(collection->peer_fault, sizeof(collection->peer_fault),
+             "members differ: volume %s is in another collection at site %s; nothing is copied", volume,
+             collection->site->config->peer_name);
+}
+
+/* A change of members was cut off.  The active site's list is the one that holds: the other one has what it needs to follow
+ * as `pending`, and says when it has. */
+static void settle_members(struct sr_volume *volume, const struct sr_catalog_volume *theirs)
+{
+    struct sr_collection *to = sr_table_collection(volume->site, &theirs->collection);
+
+    say_differs(volume->collection, volume->meta.name);
+    if (to)
+        say_differs(to, volume->meta.name);
+    if (sr_uuid_equal(&volume->meta.pending_collection, &theirs->collection))
+        sr_members_adopt(volume);
+    else if (!sr_uuid_equal(&theirs->pending_collection, &volume->meta.collection))
+        sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, volume->collection->peer_fault);
+}
+
 static void both_live(struct sr_volume *volume, const struct sr_catalog_volume *theirs)
 {
     struct sr_collection *collection = volume->collection;
@@ -133,16 +161,31 @@ static void both_live(struct sr_volume *volume, const struct sr_catalog_volume *
     volume->peer_has = true;
     if (!collection)
         return;
-    if (theirs->size_bytes == volume->meta.size_bytes &&
-        sr_uuid_equal(&theirs->collection, &volume->meta.collection)) {
-        sr_driver_link(collection, true);
-        return;
+    if (theirs->size_bytes != volume->meta.size_bytes) {
+        collection->members_differ = true;
+        snprintf(collection->peer_fault, sizeof(collection->peer_fault),
+                 "site %s has volume %s with %llu bytes, which does not agree with this site: nothing is copied", peer,
+                 theirs->name, (unsigned long long)theirs->size_bytes);
+        sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, collection->peer_fault);
+    } else if (!sr_uuid_equal(&theirs->collection, &volume->meta.collection)) {
+        settle_members(volume, theirs);
+    } else if (!sr_uuid_is_none(&volume->meta.pending_collection)) {
+        sr_members_forget_pending(volume); /* it was not decided */
     }
-    snprintf(
-        collection->peer_fault, sizeof(collection->peer_fault),
-        "site %s has it with %llu bytes and in collection %s, which does not agree with this site: nothing is copied",
-        peer, (unsigned long long)theirs->size_bytes, theirs->name);
-    sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, collection->peer_fault);
+}
+
+/* Those whose members are the same at both sites. */
+static void link_up(struct sr_site *site)
+{
+    struct sr_collection *collection;
+
+    TAILQ_FOREACH (collection, &site->collections, link) {
+        bool agrees = !collection->members_differ && collection->n_volumes > 0;
+        for (uint32_t i = 0; i < collection->n_volumes; i++)
+            agrees = agrees && collection->volumes[i]->peer_has;
+        if (agrees)
+            sr_driver_link(collection, true);
+    }
 }
 
 static void missing_there(struct sr_volume *volume)
@@ -184,9 +227,12 @@ static void missing_here(struct sr_site *site)
 {
     for (uint32_t i = 0; i < site->n_peer_volumes; i++) {
         const struct sr_catalog_volume *theirs = &site->peer_volumes[i];
-        if (theirs->state == SR_VOLUME_LIVE && !find(site->sent_volumes, site->n_sent_volumes, &theirs->uuid))
-            sr_log(SR_LOG_WARNING, "volume %s: site %s has it, this site does not", theirs->name,
-                   site->config->peer_name);
+        if (theirs->state != SR_VOLUME_LIVE || find(site->sent_volumes, site->n_sent_volumes, &theirs->uuid))
+            continue;
+        sr_log(SR_LOG_WARNING, "volume %s: site %s has it, this site does not", theirs->name, site->config->peer_name);
+        struct sr_collection *collection = sr_table_collection(site, &theirs->collection);
+        if (collection)
+            say_differs(collection, theirs->name);
     }
 }
 
@@ -200,6 +246,7 @@ static void reconcile(struct sr_site *site)
                    find(site->peer_volumes, site->n_peer_volumes, &site->sent_volumes[i].uuid));
     }
     missing_here(site);
+    link_up(site);
     sr_driver_watch_all(site);
 }
 

@@ -168,6 +168,11 @@ void sr_removal_start(struct sr_volume *volume, sr_removed_fn fn, void *arg)
             fn(arg, SR_E_BUSY, "another operation on it is under way");
         return;
     }
+    if (sr_members_busy(volume) || (volume->collection && volume->collection->n_volumes > 1)) {
+        if (fn)
+            fn(arg, SR_E_BUSY, "it is a member of a collection here, or is just becoming one");
+        return;
+    }
     struct removal *removal = calloc(1, sizeof(*removal));
     if (!removal) {
         if (fn)
@@ -288,7 +293,7 @@ static void check_delete(struct sr_site *site, const struct sr_volume_rpc *reque
         snprintf(text, sizeof(text), "%u host%s at site %s use%s it: disconnect first", hosts, hosts == 1 ? "" : "s",
                  site->config->site, hosts == 1 ? "s" : "");
         sr_rpc_reply(site, request, SR_E_REFUSED, text);
-    } else if (volume->operation && volume->operation->kind != SR_OP_REMOVE) {
+    } else if ((volume->operation && volume->operation->kind != SR_OP_REMOVE) || sr_members_busy(volume)) {
         sr_rpc_reply(site, request, SR_E_BUSY, "another operation on it is under way there");
     } else if (volume->store && (volume->meta.imported || sr_store_allocated_bytes(volume->store) > 0)) {
         snprintf(text, sizeof(text), "its copy at site %s holds data", site->config->site);

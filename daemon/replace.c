@@ -20,6 +20,7 @@ struct replacing {
     struct sr_control_call *call;
     struct sr_collection *collection;
     bool force;
+    uint32_t looked_at; /* members whose image is there */
     struct sr_pool_job *job;
 };
 
@@ -84,36 +85,53 @@ static void record_failed(struct replacing *replacing)
     sr_meta_commit_change(collection->site->meta, &change, failed_recorded, replacing, 0);
 }
 
+static void make_images(struct replacing *replacing);
+
 static void image_made(void *arg, enum sr_error error, const char *text)
 {
     struct replacing *replacing = arg;
 
-    if (error != SR_OK)
+    if (error != SR_OK) {
         finish(replacing, error, text);
-    else
-        record_failed(replacing);
+        return;
+    }
+    replacing->looked_at++;
+    make_images(replacing);
 }
 
-static void closed(struct sr_collection *collection, void *arg)
+static bool has_image(const struct sr_volume *volume)
 {
-    struct replacing *replacing = arg;
-    struct sr_volume *volume = replacing->operation.volume;
-    struct sr_pool_image image = {volume->meta.name, volume->meta.uuid, volume->meta.size_bytes, false};
     char path[SR_POOL_PATH_BYTES];
     struct stat st;
 
-    collection->dead = false;
-    bool made = volume->meta.imported || sr_pool_image_path(volume->pool->pool, volume->meta.name, path) != SR_OK ||
-                stat(path, &st) == 0;
-    if (made) {
+    return volume->meta.imported || sr_pool_image_path(volume->pool->pool, volume->meta.name, path) != SR_OK ||
+           stat(path, &st) == 0;
+}
+
+/* One after the other; then it goes on. */
+static void make_images(struct replacing *replacing)
+{
+    struct sr_collection *collection = replacing->collection;
+
+    while (replacing->looked_at < collection->n_volumes && has_image(collection->volumes[replacing->looked_at]))
+        replacing->looked_at++;
+    if (replacing->looked_at == collection->n_volumes) {
         record_failed(replacing);
         return;
     }
+    const struct sr_volume *volume = collection->volumes[replacing->looked_at];
+    struct sr_pool_image image = {volume->meta.name, volume->meta.uuid, volume->meta.size_bytes, false};
     sr_log(SR_LOG_NOTICE, "volume %s: its image is gone and made anew", volume->meta.name);
     enum sr_error error = sr_pool_create_start(volume->pool->pool, collection->site->loop, &image, NULL, image_made,
                                                replacing, &replacing->job);
     if (error != SR_OK)
         finish(replacing, error, sr_error_text(error));
+}
+
+static void closed(struct sr_collection *collection, void *arg)
+{
+    collection->dead = false;
+    make_images(arg);
 }
 
 /* The core's own rules, asked before anything is touched. */
@@ -132,8 +150,10 @@ static enum sr_error may_replace(const struct sr_collection *collection, bool fo
                  collection->name);
         return SR_E_NEEDS_FORCE;
     }
-    struct sr_site_pool *pool = collection->volumes[0]->pool;
-    if (!pool || !pool->pool) {
+    for (uint32_t i = 0; i < collection->n_volumes; i++) {
+        const struct sr_site_pool *pool = collection->volumes[i]->pool;
+        if (pool && pool->pool)
+            continue;
         snprintf(text, SR_SITE_TEXT, "%.280s; then restart syncrepd",
                  pool ? pool->detail : "its pool is not configured");
         return SR_E_REFUSED;
@@ -145,7 +165,7 @@ void sr_replace(struct sr_collection *collection, struct sr_control_call *call, 
 {
     struct sr_volume *volume = collection->volumes[0];
     char text[SR_SITE_TEXT] = "another operation on it is under way";
-    struct replacing *replacing = volume->operation ? NULL : calloc(1, sizeof(*replacing));
+    struct replacing *replacing = volume->operation || sr_members_busy(volume) ? NULL : calloc(1, sizeof(*replacing));
     struct sr_core_status status;
 
     if (!replacing) {

@@ -4,8 +4,8 @@
  *                              +--> driver.c (one core a collection) ---+--> meta (LMDB)
  *     admin --control--> commands.c / catalog.c --+                     +--> link (peer)
  *
- * A struct sr_collection is a core and what it needs; it exists for every LIVE volume, also for one whose copy cannot
- * be opened (core NULL, `fault` says why).  In this version a collection has exactly one volume. A struct sr_volume
+ * A struct sr_collection is a core and what it needs; every LIVE volume is in one, also one whose copy cannot be opened
+ * (core NULL, `fault` says why: the whole collection cannot be used then).  A struct sr_volume
  * is a record of the catalogue (PENDING, LIVE or DELETING) and, while it is usable, its opened copy.
  *
  * Everything here belongs to the loop thread.  No globals: all hangs off a struct sr_site.
@@ -36,6 +36,7 @@ struct sr_link;
 struct sr_site;
 struct sr_collection;
 struct sr_operation;
+struct sr_move;
 
 #define SR_SITE_TEXT         320
 #define SR_CATALOG_MAX       65536u /* volumes that a peer may name */
@@ -60,6 +61,13 @@ struct sr_site_pool {
     char detail[SR_SITE_TEXT];
 };
 
+/* A host's request that waits until members have changed. */
+struct sr_gated {
+    STAILQ_ENTRY(sr_gated) link;
+    struct sr_host_request request;
+};
+STAILQ_HEAD(sr_gated_list, sr_gated);
+
 struct sr_volume {
     TAILQ_ENTRY(sr_volume) link;
     struct sr_site *site;
@@ -72,6 +80,8 @@ struct sr_volume {
     bool peer_has;                  /* as far as known on this link: the other site has it LIVE */
     bool peer_gone;                 /* on this link: the other site does not have it, or is deleting it too */
     bool closing;                   /* about to be deleted: no new hosts */
+    bool has_gate;                  /* requests of hosts wait in `gated` */
+    struct sr_gated_list gated;
 };
 TAILQ_HEAD(sr_volume_list, sr_volume);
 
@@ -109,6 +119,9 @@ struct sr_collection {
     bool serving;                                                 /* the core said SERVE */
     uint32_t n_retiring;                                          /* volumes whose hosts are still read */
     bool dead;                                                    /* its core gets no event any more */
+    bool suspended;                                               /* ... and another one follows: keep what is open */
+    uint64_t session_floor;                                       /* for the core that is started next */
+    bool members_differ;                                          /* on this link: the other site's list is another one */
     uint32_t n_ios, n_commits;                                    /* not answered yet */
     void (*idle_fn)(struct sr_collection *collection, void *arg); /* once, when dead and both are 0 */
     void *idle_arg;
@@ -184,6 +197,8 @@ struct sr_site {
     struct sr_rpc_list rpcs;
     uint64_t next_rpc;
 
+    struct sr_move *move; /* members.c: at most one at a time */
+
     bool stopping;
     void *shutdown; /* shutdown.c */
     bool finished;  /* everything was closed and freed */
@@ -199,12 +214,15 @@ struct sr_volume *sr_table_add_volume(struct sr_site *site, const struct sr_meta
 void sr_table_drop_volume(struct sr_volume *volume); /* closed and without collection */
 struct sr_volume *sr_table_volume(struct sr_site *site, const struct sr_uuid *uuid);
 struct sr_volume *sr_table_volume_named(struct sr_site *site, const char *name); /* any state */
-/* With its one volume; NULL: no memory. */
-struct sr_collection *sr_table_add_collection(struct sr_site *site, const struct sr_uuid *uuid, const char *name,
-                                              struct sr_volume *volume);
+/* Without members yet; NULL: no memory. */
+struct sr_collection *sr_table_add_collection(struct sr_site *site, const struct sr_uuid *uuid, const char *name);
+/* Members join and leave while there is no core.  False: no memory. */
+bool sr_table_add_member(struct sr_collection *collection, struct sr_volume *volume);
+void sr_table_drop_member(struct sr_volume *volume);
 /* Its core must have ended (sr_driver_end) or never been. */
 void sr_table_drop_collection(struct sr_collection *collection);
 struct sr_collection *sr_table_collection(struct sr_site *site, const struct sr_uuid *uuid);
+struct sr_collection *sr_table_collection_called(struct sr_site *site, const char *name); /* by its own name */
 /* By its name, or by that of a volume in it. */
 struct sr_collection *sr_table_collection_named(struct sr_site *site, const char *name);
 struct sr_site_pool *sr_table_pool_named(struct sr_site *site, const char *name);
@@ -229,6 +247,10 @@ enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wa
  * once), with the core freed and the copies closed. */
 void sr_driver_end(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
                    void *arg);
+/* The same, but a core that carries on follows soon: the copies stay open and hosts stay connected (their requests are
+ * to be gated). */
+void sr_driver_suspend(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
+                       void *arg);
 /* Fills in time and random numbers, steps, carries the actions out.  Never from inside itself.  A collection without
  * core or dead swallows the event (and the message with it). */
 void sr_driver_step(struct sr_collection *collection, struct sr_event *event);
@@ -251,6 +273,7 @@ enum sr_error sr_hosts_start(struct sr_site *site, char *text, size_t text_bytes
 enum sr_error sr_hosts_load_tls(struct sr_site *site, const struct sr_config *config, char *text, size_t text_bytes);
 void sr_hosts_reply(struct sr_site *site, uint64_t id, enum sr_error error);
 void sr_hosts_drop(struct sr_volume *volume);
+void sr_hosts_gate(struct sr_volume *volume, bool on); /* requests wait; off: they go to the core that is there then */
 void sr_hosts_retire(struct sr_volume *volume); /* see sr_nbd_retire_export; ends with sr_driver_retired */
 
 /* ---- catalog.c, catalog_peer.c, removal.c, reconcile.c ------------------------------------------------------ */
@@ -348,6 +371,18 @@ enum sr_target {
     SR_TARGET_MOVES    /* the other one is active, or the role is on its way: a switchover moves it, or joins in */
 };
 enum sr_target sr_roles_target(const struct sr_core_status *status, bool to_here);
+
+/* ---- members.c: volumes join and leave collections --------------------------------------------------------------- */
+
+void sr_members_create(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume);
+void sr_members_add(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume);
+void sr_members_remove(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume);
+void sr_members_dissolve(struct sr_site *site, struct sr_control_call *call, const char *name);
+void sr_members_request(struct sr_site *site, const struct sr_volume_rpc *request); /* of the peer */
+/* At a contact: the other site has the volume in a collection that this one knows as pending: it is moved there. */
+void sr_members_adopt(struct sr_volume *volume);
+bool sr_members_busy(const struct sr_volume *volume); /* its collection is just being changed */
+void sr_members_forget_pending(struct sr_volume *volume); /* the other site did not move it */
 
 /* ---- startup.c, shutdown.c ---------------------------------------------------------------------------------- */
 

@@ -23,18 +23,19 @@ static enum sr_error load_volume(void *arg, const struct sr_meta_volume *meta)
 static enum sr_error load_collection(void *arg, const struct sr_meta_collection *meta)
 {
     struct sr_site *site = arg;
+    struct sr_collection *collection = NULL;
     struct sr_volume *volume;
 
     TAILQ_FOREACH (volume, &site->volumes, link) {
-        if (volume->meta.state == SR_VOLUME_LIVE && sr_uuid_equal(&volume->meta.collection, &meta->uuid))
-            break;
+        if (volume->meta.state != SR_VOLUME_LIVE || !sr_uuid_equal(&volume->meta.collection, &meta->uuid))
+            continue;
+        if (!collection)
+            collection = sr_table_add_collection(site, &meta->uuid, meta->name);
+        if (!collection || !sr_table_add_member(collection, volume))
+            return SR_E_NO_MEMORY;
     }
-    if (!volume)
-        return SR_OK; /* of a volume that is being deleted */
-    struct sr_collection *collection = sr_table_add_collection(site, &meta->uuid, meta->name, volume);
-    if (!collection)
-        return SR_E_NO_MEMORY;
-    collection->loaded = meta->record;
+    if (collection) /* else of a volume that is being deleted */
+        collection->loaded = meta->record;
     return SR_OK;
 }
 

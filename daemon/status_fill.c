@@ -95,10 +95,13 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
     out[0] = '\0';
     if (status->sync == SR_SYNC_IN_SYNC)
         return out;
-    const struct sr_site_pool *pool = collection->volumes[0]->pool;
-    if (!collection->core && !(pool && pool->pool))
+    const struct sr_volume *homeless = NULL;
+    for (uint32_t i = 0; i < collection->n_volumes; i++)
+        if (!collection->volumes[i]->pool || !collection->volumes[i]->pool->pool)
+            homeless = collection->volumes[i];
+    if (!collection->core && homeless)
         snprintf(out, out_bytes, "systemctl restart syncrepd   (at site %s, when its pool %s is mounted again)", site,
-                 collection->volumes[0]->meta.pool);
+                 homeless->meta.pool);
     else if (!collection->core || status->record.failed)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at site %s, when its disk is in order again)", name, site);
     else if (status->cause == SR_CAUSE_PAUSED)

@@ -4,8 +4,10 @@
  * people and by handshakes of hosts, in lists.
  *
  * Invariants
- *   1. Names are unique among all volumes, whatever their state; a collection has the name of its only volume.
- *   2. Nothing here is durable: table entries follow the records in the metadata, never the other way round.
+ *   1. Names are unique among all volumes, whatever their state, and among all collections; a collection whose name is
+ *      a volume's is that volume's own.
+ *   2. Members are in the order of their UUIDs, so that a number means the same volume at both sites.
+ *   3. Nothing here is durable: table entries follow the records in the metadata, never the other way round.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -63,35 +65,63 @@ static struct sr_collection **bucket_of(struct sr_site *site, const struct sr_uu
     return &site->buckets[uuid->b[0] % SR_SITE_BUCKETS];
 }
 
-struct sr_collection *sr_table_add_collection(struct sr_site *site, const struct sr_uuid *uuid, const char *name,
-                                              struct sr_volume *volume)
+struct sr_collection *sr_table_add_collection(struct sr_site *site, const struct sr_uuid *uuid, const char *name)
 {
     struct sr_collection *collection = calloc(1, sizeof(*collection));
 
     if (!collection)
         return NULL;
-    collection->volumes = calloc(1, sizeof(struct sr_volume *));
-    collection->volume_uuids = calloc(1, sizeof(*collection->volume_uuids));
-    if (!collection->volumes || !collection->volume_uuids) {
-        free(collection->volumes);
-        free(collection->volume_uuids);
-        free(collection);
-        return NULL;
-    }
     collection->site = site;
     collection->uuid = *uuid;
     strcpy(collection->name, name);
-    collection->n_volumes = 1;
-    collection->volumes[0] = volume;
-    collection->volume_uuids[0] = volume->meta.uuid;
-    volume->collection = collection;
-    volume->index = 0;
     TAILQ_INSERT_TAIL(&site->collections, collection, link);
     site->n_collections++;
     struct sr_collection **bucket = bucket_of(site, uuid);
     collection->bucket_next = *bucket;
     *bucket = collection;
     return collection;
+}
+
+static void number_members(struct sr_collection *collection)
+{
+    for (uint32_t i = 0; i < collection->n_volumes; i++) {
+        collection->volumes[i]->index = i;
+        collection->volume_uuids[i] = collection->volumes[i]->meta.uuid;
+    }
+}
+
+bool sr_table_add_member(struct sr_collection *collection, struct sr_volume *volume)
+{
+    uint32_t n = collection->n_volumes, at = n;
+    struct sr_volume **volumes = realloc(collection->volumes, (n + 1) * sizeof(*volumes));
+
+    SR_ASSERT(!collection->core && !volume->collection);
+    if (volumes)
+        collection->volumes = volumes;
+    struct sr_uuid *uuids = realloc(collection->volume_uuids, (n + 1) * sizeof(*uuids));
+    if (uuids)
+        collection->volume_uuids = uuids;
+    if (!volumes || !uuids)
+        return false;
+    for (; at > 0 && sr_uuid_compare(&volumes[at - 1]->meta.uuid, &volume->meta.uuid) > 0; at--)
+        volumes[at] = volumes[at - 1];
+    volumes[at] = volume;
+    collection->n_volumes = n + 1;
+    volume->collection = collection;
+    number_members(collection);
+    return true;
+}
+
+void sr_table_drop_member(struct sr_volume *volume)
+{
+    struct sr_collection *collection = volume->collection;
+
+    SR_ASSERT(!collection->core);
+    for (uint32_t i = volume->index; i + 1 < collection->n_volumes; i++)
+        collection->volumes[i] = collection->volumes[i + 1];
+    collection->n_volumes--;
+    volume->collection = NULL;
+    number_members(collection);
 }
 
 static void freed(uv_handle_t *timer)
@@ -132,7 +162,7 @@ struct sr_collection *sr_table_collection(struct sr_site *site, const struct sr_
     return collection;
 }
 
-struct sr_collection *sr_table_collection_named(struct sr_site *site, const char *name)
+struct sr_collection *sr_table_collection_called(struct sr_site *site, const char *name)
 {
     struct sr_collection *collection;
 
@@ -140,6 +170,15 @@ struct sr_collection *sr_table_collection_named(struct sr_site *site, const char
         if (strcmp(collection->name, name) == 0)
             return collection;
     }
+    return NULL;
+}
+
+struct sr_collection *sr_table_collection_named(struct sr_site *site, const char *name)
+{
+    struct sr_collection *collection = sr_table_collection_called(site, name);
+
+    if (collection)
+        return collection;
     struct sr_volume *volume = sr_table_volume_named(site, name);
     return volume ? volume->collection : NULL;
 }

@@ -148,6 +148,7 @@ static size_t pack_catalog(const struct sr_site_catalog *catalog, uint8_t *out, 
         to->state = from->state;
         to->creator = from->creator;
         to->imported = from->imported;
+        to->pending_collection = sr_frame_give_uuid(&from->pending_collection);
     }
     m.part = catalog->part;
     m.last = catalog->last;
@@ -323,6 +324,8 @@ static const char *take_catalog(const void *from, struct sr_site_msg *msg)
 
         if (!sr_frame_take_uuid(&v->uuid, &to->uuid) || !sr_frame_take_uuid(&v->collection, &to->collection))
             return "volumes: an identity that is not 16 bytes";
+        if (!sr_frame_take_uuid(&v->pending_collection, &to->pending_collection))
+            return "volumes: a pending collection that is not 16 bytes";
         if (!take_name(v->name, to->name))
             return "volumes: one whose name is too long";
         to->size_bytes = v->size_bytes;

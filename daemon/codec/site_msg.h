@@ -45,6 +45,7 @@ struct sr_site_hello {
 
 struct sr_catalog_volume {
     struct sr_uuid uuid, collection;
+    struct sr_uuid pending_collection; /* none: nothing is pending */
     char name[SR_NAME_BYTES];
     uint64_t size_bytes;
     uint32_t state; /* enum sr_volume_state of meta/meta.h, 1 to 3 */
@@ -66,9 +67,15 @@ enum sr_volume_verb {
     SR_VOLUME_CHECK_DELETE = 5, /* would DELETE be refused now? changes nothing */
     /* about a collection: `uuid` is its */
     SR_COLLECTION_SWITCHOVER = 6, /* you are active: hand it over to me */
-    SR_COLLECTION_DISCARD = 7     /* we are in conflict: give up what only you hold */
+    SR_COLLECTION_DISCARD = 7,    /* we are in conflict: give up what only you hold */
+    /* about the volume `uuid`: it goes to `collection`, called `name`, which is new if `active` is set */
+    SR_MEMBER_PREPARE = 8, /* keep that as pending */
+    SR_MEMBER_COMMIT = 9,  /* it is there now: follow */
+    SR_MEMBER_ABORT = 10,  /* it stays where it is */
+    SR_MEMBER_ADOPTED = 11, /* what I had as pending is done here, too */
+    SR_MEMBER_MOVE = 12     /* you are active: move it there */
 };
-#define SR_VOLUME_VERB_LAST SR_COLLECTION_DISCARD
+#define SR_VOLUME_VERB_LAST SR_MEMBER_MOVE
 
 /* VOLUME_REQUEST and VOLUME_REPLY.  Which fields a verb uses is the owner's business, but uuid, verb are always
  * there; PREPARE_CREATE also has name, collection, pool and a size of whole blocks within the limits. */

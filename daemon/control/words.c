@@ -93,6 +93,14 @@ const char *sr_control_op_name(Syncrep__Control__Request__OpCase op)
         return "switchover";
     case SYNCREP__CONTROL__REQUEST__OP_RESOLVE:
         return "resolve";
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_CREATE:
+        return "collection create";
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_ADD:
+        return "collection add";
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_REMOVE:
+        return "collection remove";
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_DELETE:
+        return "collection delete";
     default:
         return "unknown request";
     }
@@ -123,6 +131,14 @@ const char *sr_control_op_object(const Syncrep__Control__Request *req)
         return req->switchover->name;
     case SYNCREP__CONTROL__REQUEST__OP_RESOLVE:
         return req->resolve->name;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_CREATE:
+        return req->collection_create->name;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_ADD:
+        return req->collection_add->name;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_REMOVE:
+        return req->collection_remove->name;
+    case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_DELETE:
+        return req->collection_delete->name;
     case SYNCREP__CONTROL__REQUEST__OP_TUNE:
         return req->tune->key;
     case SYNCREP__CONTROL__REQUEST__OP_WAIT:

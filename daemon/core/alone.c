@@ -77,6 +77,17 @@ void core_go_alone(struct sr_core *core, enum sr_cause cause)
     core_make_all_ready(core);
 }
 
+void core_go_alone_for(struct sr_core *core, enum sr_cause cause, const struct volume *volume)
+{
+    core_go_alone(core, cause);
+    if (cause == SR_CAUSE_ALTERNATE_NO_SPACE)
+        core_set_cause(core, cause, "the pool of volume %s at %s is full: free space there", volume->name,
+                       core->peer_name);
+    else if (cause == SR_CAUSE_ALTERNATE_IO_ERROR)
+        core_set_cause(core, cause, "the copy of volume %s at %s has failed: replace it there", volume->name,
+                       core->peer_name);
+}
+
 void core_stop_serving(struct sr_core *core)
 {
     if (!core_serving(core))
@@ -89,7 +100,6 @@ void core_stop_serving(struct sr_core *core)
 
 void core_replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error)
 {
-    (void)volume;
     if (core->rec.failed)
         return;
     bool active = core->rec.role == SR_ROLE_ACTIVE;
@@ -102,7 +112,7 @@ void core_replica_failed(struct sr_core *core, struct volume *volume, const char
     }
     core_commit_record(core);
     core_set_cause(core, active ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR,
-                   "the copy at this site has failed (%s: %s): repair the disk, then replace it", what,
+                   "the copy of %s at this site has failed (%s: %s): repair the disk, then replace it", volume->name, what,
                    sr_error_text(error));
     core_say(core, SR_LOG_ERROR, "%s", core->detail);
 }

@@ -25,9 +25,10 @@ static bool init_volumes(struct sr_core *core, const struct sr_core_config *conf
         volume->index = i;
         volume->uuid = config->volumes[i].uuid;
         volume->size_bytes = config->volumes[i].size_bytes;
+        volume->name = strdup(config->volumes[i].name ? config->volumes[i].name : config->name);
         volume->n_blocks = volume->size_bytes / SR_BLOCK_BYTES;
         sr_rangelock_init(&volume->locks);
-        if (!sr_dirtymap_init(&volume->map, volume->n_blocks) ||
+        if (!volume->name || !sr_dirtymap_init(&volume->map, volume->n_blocks) ||
             !sr_dirtymap_init(&core->peer_maps[i], volume->n_blocks))
             return false;
     }
@@ -100,6 +101,7 @@ void sr_core_free(struct sr_core *core)
         sr_dirtymap_free(&core->volumes[i].map);
         sr_dirtymap_free(&core->peer_maps[i]);
         free(core->volumes[i].bad);
+        free(core->volumes[i].name);
     }
     sr_intents_free(&core->intents);
     sr_slots_free(&core->ios);
@@ -111,6 +113,11 @@ void sr_core_free(struct sr_core *core)
     free(core->name);
     free(core->peer_name);
     free(core);
+}
+
+uint64_t sr_core_session(const struct sr_core *core)
+{
+    return core->session > core->session_seen ? core->session : core->session_seen;
 }
 
 /* ---- what the metadata held ----------------------------------------------------------------------------------- */

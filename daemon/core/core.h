@@ -48,6 +48,7 @@ struct sr_core_tuning {
 struct sr_core_volume {
     struct sr_uuid uuid;
     uint64_t size_bytes; /* multiple of SR_BLOCK_BYTES */
+    const char *name;    /* for messages; copied; NULL: that of the collection */
 };
 
 struct sr_core_config {
@@ -330,6 +331,9 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
 const char *sr_core_switchover_refusal(const struct sr_core *core, enum sr_error *error);
 const char *sr_core_failover_refusal(const struct sr_core *core, bool force, enum sr_error *error);
 const char *sr_core_discard_refusal(const struct sr_core *core, enum sr_error *error);
+
+/* The highest number of a session so far on this link, for session_floor of the core that follows. */
+uint64_t sr_core_session(const struct sr_core *core);
 
 /* Out-of-sync blocks of one volume. */
 uint64_t sr_core_volume_dirty(const struct sr_core *core, uint32_t volume);

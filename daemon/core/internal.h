@@ -154,6 +154,7 @@ struct volume {
     struct sr_core *core;
     uint32_t index;
     struct sr_uuid uuid;
+    char *name; /* for messages */
     uint64_t size_bytes, n_blocks;
     struct sr_dirtymap map;
     struct sr_rangelock locks;
@@ -412,6 +413,7 @@ void core_on_probe(struct sr_core *core, const struct sr_peer_msg *msg);
 
 /* ---- alone.c: leaving the pair, standing down ----------------------------------------------------------- */
 void core_go_alone(struct sr_core *core, enum sr_cause cause);
+void core_go_alone_for(struct sr_core *core, enum sr_cause cause, const struct volume *volume); /* the member that caused it */
 void core_stop_serving(struct sr_core *core);
 void core_replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error);
 void core_back_off(struct sr_core *core);

@@ -532,11 +532,11 @@ void core_request_peer_done(struct sr_core *core, struct request *request, const
 {
     request->message = 0;
     if (msg->error == SR_E_NO_SPACE && msg->type == SR_MSG_WRITTEN) {
-        core_go_alone(core, SR_CAUSE_ALTERNATE_NO_SPACE);
+        core_go_alone_for(core, SR_CAUSE_ALTERNATE_NO_SPACE, request->volume);
         return;
     }
     if (msg->error != SR_OK && msg->type == SR_MSG_WRITTEN) {
-        core_go_alone(core, SR_CAUSE_ALTERNATE_IO_ERROR);
+        core_go_alone_for(core, SR_CAUSE_ALTERNATE_IO_ERROR, request->volume);
         return;
     }
     if (request->state == PIECE_FETCHING) {

@@ -73,6 +73,12 @@ static void add_volume(json_t *object, const struct sr_meta_volume *volume)
     json_object_set_new(object, "imported", json_boolean(volume->imported));
     json_object_set_new(object, "creator", json_boolean(volume->creator));
     json_object_set_new(object, "created_wall_ms", u64_json(volume->created_wall_ms));
+    if (!sr_uuid_is_none(&volume->pending_collection)) {
+        char pending[SR_UUID_TEXT_BYTES];
+        json_object_set_new(object, "pending_collection",
+                            json_string(sr_uuid_format(&volume->pending_collection, pending)));
+        json_object_set_new(object, "pending_name", json_string(volume->pending_name));
+    }
 }
 
 static void add_collection(json_t *object, const struct sr_meta_collection *collection)
@@ -101,6 +107,8 @@ static void add_collection(json_t *object, const struct sr_meta_collection *coll
     json_object_set_new(object, "discard_peer", uuid_json(&record->discard_peer));
     json_object_set_new(object, "paused", json_boolean(record->paused));
     json_object_set_new(object, "pause_counter", u64_json(record->pause_counter));
+    json_object_set_new(object, "gen_wall_ms", u64_json(record->gen_wall_ms));
+    json_object_set_new(object, "synced_wall_ms", u64_json(record->synced_wall_ms));
 }
 
 static void add_map(json_t *object, const struct sr_meta_entry *entry)

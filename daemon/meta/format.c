@@ -53,7 +53,7 @@ _Static_assert(SR_META_BAD_BYTES == sizeof(struct disk_header), "a bad block is 
 _Static_assert(sizeof(struct disk_map_key) == SR_META_MAP_KEY_BYTES, "map key");
 _Static_assert(sizeof(struct disk_bad_key) == SR_META_BAD_KEY_BYTES, "bad key");
 _Static_assert(sizeof(struct sr_uuid) == SR_META_UUID_KEY_BYTES, "uuid key");
-_Static_assert(SR_META_HEADER_BYTES == 8 && SR_META_VERSION == 1, "ONDISK.md describes this version");
+_Static_assert(SR_META_HEADER_BYTES == 8 && SR_META_VERSION == 2, "ONDISK.md describes this version");
 
 static const char *const db_names[SR_META_DB_COUNT] = {
     [SR_META_DB_SITE] = "site", [SR_META_DB_VOLUMES] = "volumes", [SR_META_DB_COLLECTIONS] = "collections",

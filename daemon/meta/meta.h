@@ -48,6 +48,9 @@ struct sr_meta_volume {
     bool imported;
     bool creator; /* PENDING: this site coordinates */
     uint64_t created_wall_ms;
+    /* Its active site said that it may move it there; whether it did is settled by the commit or at the next contact. */
+    struct sr_uuid pending_collection; /* none: nothing is pending */
+    char pending_name[SR_NAME_MAX + 1];
 };
 
 struct sr_meta_collection {

@@ -185,6 +185,8 @@ size_t sr_meta_pack_volume(const struct sr_meta_volume *volume, uint8_t *body)
     message.imported = volume->imported;
     message.creator = volume->creator;
     message.created_wall_ms = volume->created_wall_ms;
+    message.pending_collection = put_uuid(&volume->pending_collection);
+    message.pending_name = (char *)volume->pending_name;
     return pack(&message.base, body);
 }
 
@@ -214,6 +216,11 @@ static enum sr_error take_volume(const Syncrep__Store__Volume *message, struct s
     volume->imported = message->imported != 0;
     volume->creator = message->creator != 0;
     volume->created_wall_ms = message->created_wall_ms;
+    if (!get_uuid(&message->pending_collection, &volume->pending_collection))
+        return corrupt(why, "invalid pending_collection");
+    bool pending = !sr_uuid_is_none(&volume->pending_collection);
+    if (pending ? !get_name(message->pending_name, volume->pending_name) : message->pending_name[0] != '\0')
+        return corrupt(why, "invalid pending_name");
     return SR_OK;
 }
 
@@ -256,6 +263,8 @@ size_t sr_meta_pack_collection(const struct sr_meta_collection *collection, uint
     lineage.discard_peer = put_uuid(&record->discard_peer);
     lineage.paused = record->paused;
     lineage.pause_counter = record->pause_counter;
+    lineage.gen_wall_ms = record->gen_wall_ms;
+    lineage.synced_wall_ms = record->synced_wall_ms;
     message.name = (char *)collection->name;
     message.lineage = &lineage;
     return pack(&message.base, body);
@@ -286,6 +295,8 @@ static enum sr_error take_lineage(const Syncrep__Store__Lineage *message, struct
     record->discard = message->discard != 0;
     record->paused = message->paused != 0;
     record->pause_counter = message->pause_counter;
+    record->gen_wall_ms = message->gen_wall_ms;
+    record->synced_wall_ms = message->synced_wall_ms;
     return sr_record_valid(record, why) ? SR_OK : SR_E_CORRUPT;
 }
 
