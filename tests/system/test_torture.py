@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Everything at once, round after round: stamping writers on several volumes while daemons are killed and held, the wire is
+"""Everything at once, round after round: stamping writers on several volumes of a collection while daemons are killed and held, the wire is
 cut both ways and one way, and the active role moves by switchover, failover and failback.
 
 After each round every acknowledged stamp is there and, once in sync, both copies are equal.  100 rounds, without an end with
@@ -34,11 +34,8 @@ class Torture(pair.Case):
         self.turn = self.sure = False
         self.writers = [stamp.Stamp(self.p, name, site=self.serving, connections=2, depth=4, zero_share=0.1, seed=SEED + i,
                                     rate=400) for i, name in enumerate(VOLUMES)]
-        self.names = self.collections()
-
-    def collections(self):
-        """Names for verbs: of the collections that the volumes are in."""
-        return sorted({self.p.status("a", name)["name"] for name in VOLUMES})
+        self.p.ctl_ok("a", "collection", "create", "grp", *VOLUMES[:2])
+        self.names = ("grp", VOLUMES[2])  # one with several members, and one that moves apart from it
 
     def serving(self):
         """Where hosts go: they try one site, and the other one when they are refused."""
@@ -69,7 +66,7 @@ class Torture(pair.Case):
         self.active = where[self.names[0]]
         for name, site in where.items():
             if site != self.active:
-                self.p.ctl_ok(site, "failback", name, "--to", self.active, "--for", "60s", timeout=120)
+                self.p.ctl_ok(site, "failback", name, "--to", self.active, "--timeout", "60s", timeout=120)
         return self.active
 
     def settle(self):
@@ -174,7 +171,7 @@ class Torture(pair.Case):
             self.acknowledged(5)
         self.p.start(lost)
         if self.dice.random() < 0.5:
-            self.each(self.dice.choice("ab"), "failback", "--to", lost, "--for", "60s")
+            self.each(self.dice.choice("ab"), "failback", "--to", lost, "--timeout", "60s")
 
     def round_failover_of_the_held(self):
         """It only seemed to be lost: on contact it stops serving, and what it had not acknowledged is not missed."""
