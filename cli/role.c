@@ -1,4 +1,5 @@
-/* role.c - syncrepctl switchover, failback, failover, resolve: the verbs that move the active role, and their --plan. */
+/* role.c - syncrepctl switchover, failback, failover, resolve: the verbs that move the active role, and their --plan.
+ */
 #include "cli.h"
 
 #include <getopt.h>
@@ -8,7 +9,8 @@
 #include "base/size.h"
 #include "control/wire.h"
 
-/* ---- plans --------------------------------------------------------------------------------------------------------- */
+/* ---- plans
+ * --------------------------------------------------------------------------------------------------------- */
 
 #define WIDTH 80
 
@@ -43,7 +45,8 @@ static void print_side(const Syncrep__Control__PlanSide *side)
         print_wrapped(label, "not heard of since the link came up, or it is down");
         return;
     }
-    n = snprintf(text, sizeof(text), "%s, %s copy", cli_role(side->role), side->consistent ? "complete" : "incomplete");
+    n = snprintf(text, sizeof(text), "%s, %s copy", cli_role(side->role),
+                 side->consistent ? "complete" : "incomplete");
     if (side->since_wall_ms)
         n += snprintf(text + n, sizeof(text) - (size_t)n, "; its generation: %s, %s ago", cli_or_dash(side->made_by),
                       cli_ago(side->since_wall_ms, ago, sizeof(ago)));
@@ -116,12 +119,12 @@ static json_t *plan_json(const Syncrep__Control__Plan *plan)
     for (size_t i = 0; i < plan->n_sides; i++)
         json_array_append_new(sides, side_json(plan->sides[i]));
     return json_pack("{s:o,s:o,s:b,s:i,s:o,s:o,s:o,s:b,s:b,s:I,s:I,s:I,s:o,s:o}", "name", cli_json_text(plan->name),
-                     "command", cli_json_text(plan->command), "possible", plan->possible, "exit", (int)plan->exit, "code",
-                     cli_json_text(plan->code), "reason", cli_json_text(plan->reason), "sides", sides, "peer_answered",
-                     plan->peer_answered, "connected", plan->connected, "peer_wall_ms", (json_int_t)plan->peer_wall_ms,
-                     "synced_wall_ms", (json_int_t)plan->synced_wall_ms, "pause_estimate_us",
-                     (json_int_t)plan->pause_estimate_us, "may_be_lost", cli_json_text(plan->may_be_lost), "hint",
-                     cli_json_text(plan->hint));
+                     "command", cli_json_text(plan->command), "possible", plan->possible, "exit", (int)plan->exit,
+                     "code", cli_json_text(plan->code), "reason", cli_json_text(plan->reason), "sides", sides,
+                     "peer_answered", plan->peer_answered, "connected", plan->connected, "peer_wall_ms",
+                     (json_int_t)plan->peer_wall_ms, "synced_wall_ms", (json_int_t)plan->synced_wall_ms,
+                     "pause_estimate_us", (json_int_t)plan->pause_estimate_us, "may_be_lost",
+                     cli_json_text(plan->may_be_lost), "hint", cli_json_text(plan->hint));
 }
 
 /* The exit code is the one that the verb would have. */
@@ -168,7 +171,8 @@ static int act(struct cli *cli, const char *name, Syncrep__Control__Request *req
     return cli_act_end(&act);
 }
 
-/* ---- the verbs ----------------------------------------------------------------------------------------------------- */
+/* ---- the verbs
+ * ----------------------------------------------------------------------------------------------------- */
 
 static int switch_over(struct cli *cli, int argc, char **argv, bool failback)
 {
@@ -202,8 +206,8 @@ static int switch_over(struct cli *cli, int argc, char **argv, bool failback)
     }
     request.op_case = SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER;
     request.switchover = &switchover;
-    return act(cli, names[0], &request, switchover.plan, timeout_ms, NULL, SYNCREP__CONTROL__CONDITION__CONDITION_IN_SYNC,
-               wait_ms);
+    return act(cli, names[0], &request, switchover.plan, timeout_ms, NULL,
+               SYNCREP__CONTROL__CONDITION__CONDITION_IN_SYNC, wait_ms);
 }
 
 static int run_switchover(struct cli *cli, int argc, char **argv)
@@ -236,8 +240,8 @@ static int run_failover(struct cli *cli, int argc, char **argv)
     if (exit != CLI_DONE)
         return exit;
     if (specs[0].given && strcmp(specs[0].value, names[0]) != 0)
-        return cli_usage_error(cli, specs[0].value, "--force names '%s', but '%s' is to be made active", specs[0].value,
-                               names[0]);
+        return cli_usage_error(cli, specs[0].value, "--force names '%s', but '%s' is to be made active",
+                               specs[0].value, names[0]);
     failover.name = names[0];
     if (specs[0].given)
         failover.force_name = names[0];

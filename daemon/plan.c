@@ -1,4 +1,5 @@
-/* plan.c - see plan.h.  Everything said here comes from the core's status after a probe, and says when it is not known. */
+/* plan.c - see plan.h.  Everything said here comes from the core's status after a probe, and says when it is not
+ * known. */
 #include "plan.h"
 
 #include <stdio.h>
@@ -45,7 +46,8 @@ static void refused(struct plan *plan, enum sr_error error, const char *why)
     snprintf(plan->reason, sizeof(plan->reason), "%s", why);
 }
 
-/* ---- the three verbs -------------------------------------------------------------------------------------------- */
+/* ---- the three verbs --------------------------------------------------------------------------------------------
+ */
 
 /* NULL: it would be done, or it is active there already. */
 static const char *switchover_problem(const struct plan *plan, enum sr_error *error)
@@ -95,8 +97,8 @@ static void plan_switchover(struct plan *plan)
     else if (plan->error == SR_OK)
         snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --to %s", name, site);
     else
-        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failback %s --to %s   (waits until both are in sync)", name,
-                 site);
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failback %s --to %s   (waits until both are in sync)",
+                 name, site);
 }
 
 /* What hosts may find missing after a failover here. */
@@ -107,7 +109,8 @@ static void what_is_lost(struct plan *plan)
 
     if (!s->record.consistent)
         snprintf(plan->lost, sizeof(plan->lost),
-                 "this copy is a mixture of old and new (a resync did not finish, or never began): what %s wrote since both "
+                 "this copy is a mixture of old and new (a resync did not finish, or never began): what %s wrote "
+                 "since both "
                  "were last in sync is missing in part, and files or databases on it may be broken",
                  peer);
     else if (s->record.base_kind != SR_BASE_NONE)
@@ -121,7 +124,8 @@ static void what_is_lost(struct plan *plan)
         plan->lost[0] = '\0';
     else
         snprintf(plan->lost, sizeof(plan->lost),
-                 "whatever hosts wrote at %s after it went on alone (it does when this site is silent for the stall budget); "
+                 "whatever hosts wrote at %s after it went on alone (it does when this site is silent for the stall "
+                 "budget); "
                  "nothing if it never did",
                  peer);
 }
@@ -185,8 +189,8 @@ static void plan_resolve(struct plan *plan)
     only_there(plan->side_lost[0], plan->config->site, plan, true);
     only_there(plan->side_lost[1], plan->config->peer_name, plan, false);
     memcpy(plan->lost, plan->side_lost[plan->to_here], sizeof(plan->lost));
-    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s   (gives up what only %s holds)", name, keep,
-             other);
+    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s   (gives up what only %s holds)", name,
+             keep, other);
     if (plan->to_here && !s->record.consistent)
         why = "the copy that would be kept is not complete";
     else if (plan->to_here && !(s->link_up && s->probe_answered))
@@ -197,13 +201,15 @@ static void plan_resolve(struct plan *plan)
         refused(plan, plan->to_here && s->record.consistent ? SR_E_UNREACHABLE : SR_E_REFUSED, why);
 }
 
-/* ---- the answer -------------------------------------------------------------------------------------------------- */
+/* ---- the answer --------------------------------------------------------------------------------------------------
+ */
 
 void sr_plan_reply(const struct sr_collection *collection, struct sr_control_call *call, enum sr_plan_verb verb,
                    bool to_here, bool force)
 {
     static const char *const commands[] = {"switchover", "failover", "resolve"};
-    struct plan plan = {.collection = collection, .config = collection->site->config, .verb = verb, .to_here = to_here};
+    struct plan plan = {
+        .collection = collection, .config = collection->site->config, .verb = verb, .to_here = to_here};
     Syncrep__Control__Response response = SYNCREP__CONTROL__RESPONSE__INIT;
     Syncrep__Control__Plan out = SYNCREP__CONTROL__PLAN__INIT;
     Syncrep__Control__PlanSide sides[2], *list[2] = {&sides[0], &sides[1]};
@@ -239,8 +245,7 @@ void sr_plan_reply(const struct sr_collection *collection, struct sr_control_cal
     out.peer_wall_ms = collection->site->link_since_wall_ms ? collection->site->link_since_wall_ms
                                                             : collection->site->started_wall_ms;
     out.synced_wall_ms = sr_status_synced_wall_ms(&plan.status);
-    out.pause_estimate_us =
-        verb == SR_PLAN_SWITCHOVER ? plan.status.handover_estimate_us + 2 * link.rtt_us : 0;
+    out.pause_estimate_us = verb == SR_PLAN_SWITCHOVER ? plan.status.handover_estimate_us + 2 * link.rtt_us : 0;
     out.may_be_lost = plan.lost;
     out.hint = plan.hint;
     response.body_case = SYNCREP__CONTROL__RESPONSE__BODY_PLAN;

@@ -1,11 +1,11 @@
 /* roles.c - the verbs that move the active role: switchover, failback, failover, resolve.
  *
- * Each is carried out by a core: a switchover by that of the active site, a failover by the one here, the giving up of
- * diverged writes by that of the losing site.  What the other site's core must do is asked for over the peer link and
- * answered by it; with the link down nothing changes.  A failback first waits here until both copies are in sync.
+ * Each is carried out by a core: a switchover by that of the active site, a failover by the one here, the giving up
+ * of diverged writes by that of the losing site.  What the other site's core must do is asked for over the peer link
+ * and answered by it; with the link down nothing changes.  A failback first waits here until both copies are in sync.
  *
- * The daemon owns each operation: a client that goes changes nothing.  Nothing here is durable; a crash leaves what the
- * cores' records say.
+ * The daemon owns each operation: a client that goes changes nothing.  Nothing here is durable; a crash leaves what
+ * the cores' records say.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include "site.h"
 
 #define WAIT_MAX_MS (UINT64_C(24) * 3600 * 1000)
+#define SETTLE_MS   2000u
 #define LOOK_MS     50u /* how often a call that waits looks */
 
 /* One call, until its answer.  The collection is found again by its UUID: it may have been deleted meanwhile. */
@@ -27,8 +28,11 @@ struct role_call {
     enum sr_plan_verb plan;
     bool to_here, force;
     bool looked_again; /* at what became of it after it was refused */
-    uv_timer_t timer;  /* while it waits: for both copies to be in sync (failback), for a role that is arriving */
-    bool for_sync, late;
+    /* While it waits: for both copies to be in sync (failback), for a role that is arriving, for the end of what
+     * follows a conflict. */
+    uv_timer_t timer;
+    enum { WAIT_SYNC, WAIT_ARRIVAL, WAIT_SETTLED } wait;
+    bool late;
     uint64_t until_us;
 };
 
@@ -69,7 +73,8 @@ static struct sr_collection *usable(struct sr_site *site, struct sr_control_call
 }
 
 /* A site by its name: here or there; false: the call was answered. */
-static bool which_site(struct sr_site *site, struct sr_control_call *call, const char *name, const char *what, bool *here)
+static bool which_site(struct sr_site *site, struct sr_control_call *call, const char *name, const char *what,
+                       bool *here)
 {
     *here = strcmp(what, site->config->site) == 0;
     if (*here || strcmp(what, site->config->peer_name) == 0)
@@ -79,7 +84,8 @@ static bool which_site(struct sr_site *site, struct sr_control_call *call, const
     return false;
 }
 
-/* ---- what a core, here or there, answers ------------------------------------------------------------------------ */
+/* ---- what a core, here or there, answers ------------------------------------------------------------------------
+ */
 
 static void hint_for(const struct role_call *role, enum sr_error error, char hint[SR_SITE_TEXT])
 {
@@ -166,13 +172,15 @@ static void discard_here(struct sr_collection *collection, sr_admin_fn fn, void 
     struct sr_core_status status;
 
     sr_driver_status(collection, &status);
-    if (status.record.discard)
+    bool follows = status.cause != SR_CAUSE_CONFLICT && sr_roles_target(&status, false) == SR_TARGET_ACTIVE;
+    if (status.record.discard || follows)
         fn(arg, collection, SR_OK, "what only that site held was given up already");
     else
         sr_driver_admin(collection, SR_ADMIN_DISCARD, false, fn, arg);
 }
 
-/* ---- what the other site asks for -------------------------------------------------------------------------------- */
+/* ---- what the other site asks for --------------------------------------------------------------------------------
+ */
 
 struct asked {
     struct sr_site *site;
@@ -208,7 +216,8 @@ void sr_roles_request(struct sr_site *site, const struct sr_volume_rpc *request)
         sr_driver_admin(collection, SR_ADMIN_SWITCHOVER, false, tell_peer, asked);
 }
 
-/* ---- switchover, failback ----------------------------------------------------------------------------------------- */
+/* ---- switchover, failback -----------------------------------------------------------------------------------------
+ */
 
 static void planned(void *arg, struct sr_collection *collection, enum sr_error error, const char *text)
 {
@@ -260,7 +269,8 @@ static void end_active(struct role_call *role)
     end(role, SR_OK, NULL, text);
 }
 
-static void wait_for(struct role_call *role, bool for_sync, uint64_t wait_ms);
+static void wait_for(struct role_call *role, int what, uint64_t wait_ms);
+static void resolve(struct sr_collection *collection, struct role_call *role);
 
 static void switch_over(struct sr_collection *collection, struct role_call *role)
 {
@@ -274,7 +284,7 @@ static void switch_over(struct sr_collection *collection, struct role_call *role
         end_active(role);
         return;
     case SR_TARGET_ARRIVING:
-        wait_for(role, false, 2 * (uint64_t)role->site->tuning.stall_budget_ms);
+        wait_for(role, WAIT_ARRIVAL, 2 * (uint64_t)role->site->tuning.stall_budget_ms);
         return;
     case SR_TARGET_MOVES:
         if (role->to_here)
@@ -329,16 +339,24 @@ static void waited(uv_handle_t *handle)
     if (role->site->stopping || !collection || !collection->core) {
         end(role, role->site->stopping ? SR_E_SHUTDOWN : SR_E_NOT_FOUND, NULL,
             role->site->stopping ? "the daemon is stopping" : "the collection is gone");
+    } else if (role->plan == SR_PLAN_RESOLVE) {
+        resolve(collection, role);
     } else if (!role->late) {
         switch_over(collection, role);
     } else {
         role->looked_again = true;
         snprintf(text, sizeof(text),
-                 role->for_sync ? "%s is not in sync in time: the role stays where it is, nothing was changed"
+                 role->wait == WAIT_SYNC ? "%s is not in sync in time: the role stays where it is, nothing was changed"
                                 : "%s: timed out, handing over",
                  role->name);
         answered(role, SR_E_TIMEOUT, text);
     }
+}
+
+/* False: the sites are connected and have not agreed yet. */
+static bool settled(const struct sr_core_status *status, enum sr_target now)
+{
+    return !status->link_up || (now != SR_TARGET_NOT_SERVED && now != SR_TARGET_UNKNOWN);
 }
 
 static void look(uv_timer_t *timer)
@@ -351,7 +369,9 @@ static void look(uv_timer_t *timer)
         sr_driver_status(collection, &status);
         enum sr_target now = sr_roles_target(&status, role->to_here);
         bool in_sync = status.sync == SR_SYNC_IN_SYNC && status.link_up && status.dirty_blocks == 0;
-        bool over = role->for_sync ? in_sync || now == SR_TARGET_ACTIVE : now != SR_TARGET_ARRIVING;
+        bool over = role->wait == WAIT_SYNC      ? in_sync || now == SR_TARGET_ACTIVE
+                    : role->wait == WAIT_ARRIVAL ? now != SR_TARGET_ARRIVING
+                                                 : settled(&status, now);
         role->late = !over && sr_driver_now_us() >= role->until_us;
         if (!over && !role->late)
             return;
@@ -359,9 +379,9 @@ static void look(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, waited);
 }
 
-static void wait_for(struct role_call *role, bool for_sync, uint64_t wait_ms)
+static void wait_for(struct role_call *role, int what, uint64_t wait_ms)
 {
-    role->for_sync = for_sync;
+    role->wait = what;
     role->until_us = sr_driver_now_us() + wait_ms * 1000;
     uv_timer_init(role->site->loop, &role->timer);
     role->timer.data = role;
@@ -388,12 +408,13 @@ void sr_roles_switchover(struct sr_site *site, struct sr_control_call *call,
     if (req->plan)
         plan(collection, role);
     else if (req->sync_wait_ms)
-        wait_for(role, true, req->sync_wait_ms < WAIT_MAX_MS ? req->sync_wait_ms : WAIT_MAX_MS);
+        wait_for(role, WAIT_SYNC, req->sync_wait_ms < WAIT_MAX_MS ? req->sync_wait_ms : WAIT_MAX_MS);
     else
         switch_over(collection, role);
 }
 
-/* ---- failover, resolve -------------------------------------------------------------------------------------------- */
+/* ---- failover, resolve --------------------------------------------------------------------------------------------
+ */
 
 void sr_roles_failover(struct sr_site *site, struct sr_control_call *call,
                        const Syncrep__Control__FailoverRequest *req)
@@ -419,12 +440,35 @@ void sr_roles_failover(struct sr_site *site, struct sr_control_call *call,
         sr_driver_admin(collection, SR_ADMIN_FAILOVER, role->force, core_answered, role);
 }
 
+static void resolve(struct sr_collection *collection, struct role_call *role)
+{
+    const struct sr_config *config = role->site->config;
+    struct sr_core_status status;
+    char text[SR_SITE_TEXT];
+
+    sr_driver_status(collection, &status);
+    enum sr_target kept = sr_roles_target(&status, role->to_here);
+    if (!role->to_here && (status.record.discard || status.cause == SR_CAUSE_CONFLICT)) {
+        discard_here(collection, core_answered, role);
+    } else if (status.cause == SR_CAUSE_CONFLICT) {
+        ask_peer(role);
+    } else if (kept == SR_TARGET_ACTIVE) {
+        snprintf(text, sizeof(text), "%s is not in conflict: the copy of %s is the active one", role->name,
+                 role->to_here ? config->site : config->peer_name);
+        end(role, SR_OK, NULL, text);
+    } else if (!settled(&status, kept) && !role->looked_again) {
+        role->looked_again = true;
+        wait_for(role, WAIT_SETTLED, SETTLE_MS); /* somebody else may just have resolved it */
+    } else {
+        snprintf(text, sizeof(text), "%s is not in conflict with a connected peer: nothing was given up", role->name);
+        answered(role, SR_E_REFUSED, text);
+    }
+}
+
 void sr_roles_resolve(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__ResolveRequest *req)
 {
     struct sr_collection *collection = usable(site, call, req->name);
-    struct sr_core_status status;
     bool keep_here;
-    char text[SR_SITE_TEXT];
 
     if (!collection || !which_site(site, call, req->name, req->keep_site, &keep_here))
         return;
@@ -434,18 +478,8 @@ void sr_roles_resolve(struct sr_site *site, struct sr_control_call *call, const 
     role->plan = SR_PLAN_RESOLVE;
     role->at_peer = SR_COLLECTION_DISCARD;
     role->to_here = keep_here;
-    sr_driver_status(collection, &status);
-    if (req->plan) {
+    if (req->plan)
         plan(collection, role);
-    } else if (status.cause == SR_CAUSE_CONFLICT && keep_here) {
-        ask_peer(role);
-    } else if (status.cause == SR_CAUSE_CONFLICT) {
-        discard_here(collection, core_answered, role);
-    } else if (sr_roles_target(&status, keep_here) == SR_TARGET_ACTIVE) {
-        snprintf(text, sizeof(text), "%s is not in conflict: the copy of %s is the active one", role->name, req->keep_site);
-        end(role, SR_OK, NULL, text);
-    } else {
-        snprintf(text, sizeof(text), "%s is not in conflict with a connected peer: nothing was given up", role->name);
-        answered(role, SR_E_REFUSED, text);
-    }
+    else
+        resolve(collection, role);
 }

@@ -306,7 +306,7 @@ static void on_forward(struct sr_core *core, struct sr_peer_msg *msg)
     if (host.op == SR_HOST_READ)
         host.buf = sr_buf_alloc(core->budget, host.length_bytes);
     else if (host.op == SR_HOST_WRITE)
-        host.buf = sr_buf_ref(msg->payload);
+        host.buf = msg->payload; /* the request takes a reference of its own */
     struct request *request = core_new_request(core, &host);
     request->forwarded = core->sessions_ended + 1;
     request->buf_offset = msg->payload_offset;

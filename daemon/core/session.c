@@ -222,8 +222,16 @@ static void wait_for_failover(struct sr_core *core)
         core_stop_serving(core);
 }
 
+/* The sites agree: what stood between them is over. */
+static void conflict_is_over(struct sr_core *core)
+{
+    if (core->cause == SR_CAUSE_CONFLICT)
+        core_set_cause(core, SR_CAUSE_CONNECTING, "the conflict is over: one copy was given up, or is the other's past");
+}
+
 static void lead(struct sr_core *core, bool take)
 {
+    conflict_is_over(core);
     if (take)
         become_active(core);
     core->stage = STAGE_MAP;
@@ -250,6 +258,7 @@ static void follow(struct sr_core *core)
 {
     core_stop_serving(core);
     step_down(core);
+    conflict_is_over(core);
     core->shown_peer.record.role = SR_ROLE_ACTIVE; /* it is, or becomes it now */
     claim_bad_blocks(core);
     core->stage = STAGE_JOINING;
