@@ -285,6 +285,7 @@ static void pump(struct sr_core *core)
     core_background_pump(core);
     core_handover_pump(core);
     core_admins_pump(core);
+    core_probe_pump(core);
     core_commit_flush(core);
     tell_hosts(core);
 }

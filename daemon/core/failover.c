@@ -14,6 +14,7 @@
 
 #define PROBE_US          UINT64_C(1000000)
 #define DISK_WAIT_US      UINT64_C(5000000) /* for writes of the old session that are still at the disk here */
+#define COMMIT_WAIT_US    UINT64_C(2000000)
 
 /* ---- probes ------------------------------------------------------------------------------------------------------ */
 
@@ -27,14 +28,28 @@ static void send_probe(struct sr_core *core, struct admin *admin)
     core_send_msg(core, msg);
 }
 
-static void answer_probe(struct sr_core *core, const struct sr_peer_msg *probe)
+/* Is a failover of this site under way?  Of two that meet neither may find the other site idle. */
+static bool claims_role(const struct sr_core *core)
 {
-    if (!core_settled(core))
-        return; /* C6: what it could say is not durable; asked again, it is */
+    const struct admin *admin;
+    TAILQ_FOREACH (admin, &core->admins, link)
+        if (admin->command == SR_ADMIN_FAILOVER && (admin->probe_until_us || admin->waits_for_disk))
+            return true;
+    return false;
+}
+
+/* A probe that came while the record was on its way to the disk is answered when it is durable (C6). */
+void core_probe_pump(struct sr_core *core)
+{
+    if (!core->probe_owed || !core_settled(core))
+        return;
     struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_PROBED);
     msg->session = 0;
-    msg->id = probe->id;
+    msg->id = core->probe_owed;
     msg->greeting = core_greeting(core);
+    if (claims_role(core) && !sr_uuid_is_none(&core->rec.gen))
+        msg->greeting.record.role = SR_ROLE_ACTIVE;
+    core->probe_owed = 0;
     core_send_msg(core, msg);
 }
 
@@ -42,7 +57,7 @@ void core_on_probe(struct sr_core *core, const struct sr_peer_msg *msg)
 {
     struct admin *admin;
     if (msg->type == SR_MSG_PROBE) {
-        answer_probe(core, msg);
+        core->probe_owed = msg->id;
         return;
     }
     if (msg->id != core->next_probe)
@@ -118,11 +133,13 @@ static void take_over(struct sr_core *core, struct admin *admin)
     core_say(core, SR_LOG_WARNING, "%sfailover by an administrator: this site is active", forced ? "forced " : "");
     admin->waits_for_disk = false;
     admin->commit = core->rec_commit;
+    admin->deadline_us = core->now_us + COMMIT_WAIT_US;
 }
 
 static const char *impossible(const struct sr_core *core)
 {
     return core->rec.failed     ? "the copy here has failed: repair the disk, then `syncrepctl replace`"
+           : core->stopping     ? "this site is stopping"
            : handing_over(core) ? "a switchover is under way"
                                 : NULL;
 }
@@ -136,38 +153,45 @@ const char *sr_core_failover_refusal(const struct sr_core *core, bool force, enu
     return forbidden(core, core->link_up && core->probe_answered, force, error);
 }
 
-static void decide(struct sr_core *core, struct admin *admin, bool answered)
+/* False: it is answered, and gone, or will be when the record is durable. */
+static bool decide(struct sr_core *core, struct admin *admin, bool answered)
 {
-    enum sr_error error;
+    enum sr_error error = SR_E_REFUSED;
     const char *why = impossible(core);
-    if (why) {
-        refuse(core, admin, SR_E_REFUSED, why);
-        return;
-    }
-    if (core_serving(core)) {
+    if (!why && core_serving(core)) {
+        admin->commit = core->rec_commit; /* C6 */
+        if (!core_settled(core))
+            return false;
         core_answer_admin(core, admin->id, SR_OK, "%s is active and served here already", core->name);
         core_end_admin(core, admin);
-        return;
+        return false;
     }
-    why = forbidden(core, answered, admin->force, &error);
+    if (!why)
+        why = forbidden(core, answered, admin->force, &error);
     if (why) {
         refuse(core, admin, error, why);
-        return;
+        return false;
     }
     core_end_session(core, SR_CAUSE_FAILOVER);
     core->failover_pending = true;
     admin->waits_for_disk = true;
     admin->deadline_us = core->now_us + DISK_WAIT_US;
+    return true;
+}
+
+static void ask(struct sr_core *core, struct admin *admin)
+{
+    if (core->link_up && !core_serving(core) && !impossible(core))
+        send_probe(core, admin);
+    else
+        decide(core, admin, false);
 }
 
 void core_failover_command(struct sr_core *core, uint64_t id, bool force)
 {
     struct admin *admin = core_remember_admin(core, id, SR_ADMIN_FAILOVER, core->now_us + PROBE_US + DISK_WAIT_US);
     admin->force = force;
-    if (core->link_up && !core_serving(core) && !core->rec.failed)
-        send_probe(core, admin);
-    else
-        decide(core, admin, false);
+    ask(core, admin);
 }
 
 /* Of one FAILOVER or PROBE that waits.  May end it. */
@@ -186,15 +210,15 @@ void core_failover_pump(struct sr_core *core, struct admin *admin)
     if (over) {
         bool answered = !admin->probe;
         admin->probe_until_us = 0;
-        decide(core, admin, answered);
-        return;
+        if (!decide(core, admin, answered))
+            return;
     }
-    if (admin->waits_for_disk && core->n_session_ios == 0 && core_settled(core) && !core->random_used) {
-        if (core_serving(core) || core->rec.failed) /* it failed meanwhile, or another failover was first */
-            decide(core, admin, false);
-        else
-            take_over(core, admin);
-    } else if (admin->waits_for_disk && core->now_us >= admin->deadline_us) {
+    if (!core->failover_pending || core_serving(core) || impossible(core)) {
+        admin->waits_for_disk = false; /* another failover was first, or the copy failed: all may be different now */
+        ask(core, admin);
+    } else if (core->n_session_ios == 0 && core_settled(core) && !core->random_used) {
+        take_over(core, admin);
+    } else if (core->now_us >= admin->deadline_us) {
         core->failover_pending = false;
         core_answer_admin(core, admin->id, SR_E_TIMEOUT,
                           "%s: no failover: the disk here still works on writes of the other site; try again",

@@ -186,7 +186,7 @@ static void taken(struct sr_core *core)
     core_commit_record(core);
     core->mode = MODE_FOLLOWING;
     core->shown_peer.record.role = SR_ROLE_ACTIVE;
-    core->handover_deadline_us = 0;
+    core->handover_deadline_us = core->now_us + (uint64_t)core->tune.stall_budget_ms * 1000; /* for what was forwarded */
     core->handover_took_us = core->now_us - core->handover_began_us;
     core_set_cause(core, SR_CAUSE_NONE, "%s", "");
     core_say(core, SR_LOG_NOTICE, "%s is active; hosts waited %llu ms", core->peer_name,
@@ -407,9 +407,21 @@ static void answer_admins(struct sr_core *core)
     }
 }
 
+static bool has_deadline(const struct sr_core *core)
+{
+    return core->handover_deadline_us &&
+           (core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER || core->n_forwards_out);
+}
+
 static void on_deadline(struct sr_core *core)
 {
     char why[120];
+    if (core->mode == MODE_FOLLOWING) { /* the peer never makes a host wait for longer than that, not here either */
+        core_say(core, SR_LOG_WARNING, "%s does not answer what was forwarded to it: those connections close",
+                 core->peer_name);
+        core_end_session(core, SR_CAUSE_PEER_STALLED);
+        return;
+    }
     if (core->mode == MODE_HANDED_OVER) {
         core_say(core, SR_LOG_WARNING, "%s has not taken the active role in time: it does at the next handshake",
                  core->peer_name);
@@ -433,14 +445,12 @@ void core_handover_pump(struct sr_core *core)
         send_take(core);
     if (core->taking && core_settled(core))
         took(core);
-    if (core->handover_deadline_us && core->now_us >= core->handover_deadline_us &&
-        (core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER))
+    if (has_deadline(core) && core->now_us >= core->handover_deadline_us)
         on_deadline(core);
     answer_admins(core);
 }
 
 uint64_t core_handover_next_us(const struct sr_core *core)
 {
-    bool under_way = core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER;
-    return under_way ? core->handover_deadline_us : 0;
+    return has_deadline(core) ? core->handover_deadline_us : 0;
 }

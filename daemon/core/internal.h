@@ -267,6 +267,7 @@ struct sr_core {
     bool peer_failed;
     struct sr_greeting shown_peer; /* the latest word of it, by a greeting or a probe */
     uint64_t next_probe;
+    uint64_t probe_owed; /* the peer's, to be answered; 0: none */
     bool probe_answered;
 
     /* handover.c */
@@ -410,6 +411,7 @@ void core_discard_command(struct sr_core *core, uint64_t id);
 void core_probe_command(struct sr_core *core, uint64_t id);
 void core_failover_pump(struct sr_core *core, struct admin *admin);
 void core_on_probe(struct sr_core *core, const struct sr_peer_msg *msg);
+void core_probe_pump(struct sr_core *core);
 
 /* ---- alone.c: leaving the pair, standing down ----------------------------------------------------------- */
 void core_go_alone(struct sr_core *core, enum sr_cause cause);

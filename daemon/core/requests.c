@@ -503,11 +503,14 @@ void core_on_host(struct sr_core *core, const struct sr_host_request *host)
 void core_request_io_done(struct sr_core *core, struct request *request, enum sr_error error)
 {
     request->io = 0;
-    if (request->refused) {
+    bool wrote = request->state == PIECE_REWRITING || (request->state == PIECE_RUNNING && !is_read(request));
+    if (request->refused) { /* nobody waits for it, but whether the copy failed matters */
+        struct volume *volume = request->volume;
         core_forget_request(core, request);
+        if (wrote && error != SR_OK && error != SR_E_NO_SPACE)
+            core_replica_failed(core, volume, "write", error);
         return;
     }
-    bool wrote = request->state == PIECE_REWRITING || (request->state == PIECE_RUNNING && !is_read(request));
     if (wrote && error == SR_E_NO_SPACE)
         core_say(core, SR_LOG_WARNING,
                  "no space left in the pool here: hosts get errors for writes that need new space");

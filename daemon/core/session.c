@@ -81,6 +81,7 @@ void core_on_link(struct sr_core *core, bool up)
         core_end_session(core, SR_CAUSE_NONE);
         core->peer_known = false;
         core->greet_back = false;
+        core->probe_owed = 0;
         if (core->mode == MODE_HOLDING || core->mode == MODE_STANDBY || core->mode == MODE_ALONE) {
             if (core->link_up)
                 core_set_cause(core, SR_CAUSE_PEER_UNREACHABLE, "the link to %s is down", core->peer_name);

@@ -1,24 +1,66 @@
-/* admin.c - the administrator: pauses, resumes, replaces failed copies, stops daemons, changes settings.
+/* admin.c - administrators: pauses, role changes, replaced copies, stopped daemons, changed settings.
  *
- * During the schedule at random and without much sense; once faults are over, with the aim to get the pair back
- * in sync.  A command is answered exactly once, or its daemon ended first.
+ * During the schedule at random and without much sense, at either site and several at once; once faults are over, with
+ * the aim to get the pair back in sync.  A command is answered exactly once, or its daemon ended first.
  */
 #include "sim.h"
 
 #include "base/assert.h"
 
+/* ---- open commands --------------------------------------------------------------------------------------------- */
+
+const struct sim_command *sim_admin_open(const struct sim_world *world, unsigned site, enum sr_admin_command command)
+{
+    const struct sim_command *oldest = NULL;
+
+    for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++) {
+        const struct sim_command *c = &world->admin.commands[site][i];
+        if (c->open && c->command == command && (oldest == NULL || c->start_us < oldest->start_us))
+            oldest = c;
+    }
+    return oldest;
+}
+
+bool sim_admin_forced(const struct sim_world *world, unsigned site)
+{
+    for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++) {
+        const struct sim_command *c = &world->admin.commands[site][i];
+        if (c->open && c->command == SR_ADMIN_FAILOVER && c->force)
+            return true;
+    }
+    return false;
+}
+
+unsigned sim_admin_busy(const struct sim_world *world, unsigned site)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++)
+        n += world->admin.commands[site][i].open;
+    return n;
+}
+
+void sim_admin_crash(struct sim_world *world, unsigned site)
+{
+    for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++)
+        world->admin.commands[site][i].open = false;
+}
+
 static void command(struct sim_world *world, unsigned site, enum sr_admin_command what, bool force)
 {
     static const char *const names[] = {"PAUSE",    "RESUME",  "REPLACE", "SWITCHOVER",
                                         "FAILOVER", "DISCARD", "PROBE",   "STOP"};
-    struct sim_command *open = &world->admin.command[site];
+    struct sim_command *open = world->admin.commands[site];
     struct sr_event event = {.type = SR_EV_ADMIN};
 
-    if (open->waiting || !world->site[site].up)
+    while (open < world->admin.commands[site] + SIM_COMMANDS_MAX && open->open)
+        open++;
+    if (open == world->admin.commands[site] + SIM_COMMANDS_MAX || !world->site[site].up)
         return;
     *open = (struct sim_command){
-        .waiting = true, .id = ++world->admin.next_id, .start_us = world->now_us, .command = what};
-    sim_trace(world, "%u admin %s%s", site, names[what], force ? " --force" : "");
+        .open = true, .force = force, .id = ++world->admin.next_id, .start_us = world->now_us, .command = what};
+    sim_trace(world, "%u admin %s%s (command %llu)", site, names[what], force ? " --force" : "",
+              (unsigned long long)open->id);
     world->stats->commands[what]++;
     sim_check_command(world, site, what);
     event.admin.id = open->id;
@@ -40,6 +82,57 @@ static void tune(struct sim_world *world, unsigned site)
     sim_world_step(world, site, &event);
 }
 
+/* ---- at random --------------------------------------------------------------------------------------------------- */
+
+/* A failover makes most sense where nobody serves and the other site is out of reach; now and then it is asked for all
+ * the same, to be refused. */
+static bool wants_failover(struct sim_world *world, unsigned site)
+{
+    const struct sim_site *me = &world->site[site];
+    unsigned weight = world->params.failover;
+
+    if (me->serving || (me->link_up && me->status.cause != SR_CAUSE_WAITING_FOR_FAILOVER &&
+                        world->wire.lane[site].stalled_until_us <= world->now_us))
+        weight = weight / 10;
+    return sim_chance(&world->rng, weight);
+}
+
+static bool wants_discard(struct sim_world *world, unsigned site)
+{
+    bool conflict = world->site[site].status.cause == SR_CAUSE_CONFLICT;
+
+    return sim_chance(&world->rng, conflict ? world->params.discard : world->params.discard / 20);
+}
+
+static void at_random(struct sim_world *world, unsigned site)
+{
+    const struct sim_params *params = &world->params;
+    struct sim_rng *rng = &world->rng;
+    const struct sr_record *record = &world->site[site].meta.record;
+
+    if (!world->site[site].up || world->site[site].frozen_until_us > world->now_us)
+        return;
+    if (sim_chance(rng, params->pause))
+        command(world, site, SR_ADMIN_PAUSE, false);
+    else if (sim_chance(rng, params->resume))
+        command(world, site, SR_ADMIN_RESUME, false);
+    else if (sim_chance(rng, record->failed ? params->replace : params->replace / 20))
+        command(world, site, SR_ADMIN_REPLACE, record->failed && sim_chance(rng, 500));
+    else if (sim_chance(rng, params->stop))
+        command(world, site, SR_ADMIN_STOP, false);
+    else if (sim_chance(rng, params->switchover))
+        command(world, world->site[0].meta.record.role == SR_ROLE_ACTIVE || sim_chance(rng, 30) ? 0 : 1,
+                SR_ADMIN_SWITCHOVER, false);
+    else if (wants_failover(world, site))
+        command(world, site, SR_ADMIN_FAILOVER, sim_chance(rng, record->consistent ? 200 : 600));
+    else if (wants_discard(world, site))
+        command(world, site, SR_ADMIN_DISCARD, false);
+    else if (sim_chance(rng, params->probe))
+        command(world, site, SR_ADMIN_PROBE, false);
+    else if (sim_chance(rng, params->tune))
+        tune(world, site);
+}
+
 void sim_admin_visit(struct sim_world *world)
 {
     const struct sim_params *params = &world->params;
@@ -52,36 +145,53 @@ void sim_admin_visit(struct sim_world *world)
         sim_admin_mend(world);
         return;
     }
+    if (!params->calm) {
+        at_random(world, site);
+        if (sim_chance(rng, 100)) /* somebody else has the same idea, or another one */
+            at_random(world, sim_chance(rng, 700) ? !site : site);
+        return;
+    }
     if (!world->site[site].up || world->site[site].frozen_until_us > world->now_us)
         return;
     bool paused = world->site[site].status.record.paused;
-    if (params->calm) {
-        if (paused ? sim_chance(rng, 300) : sim_check_both_in_sync(world))
-            command(world, site, paused ? SR_ADMIN_RESUME : SR_ADMIN_PAUSE, false);
-        return;
-    }
-    if (sim_chance(rng, params->pause))
-        command(world, site, SR_ADMIN_PAUSE, false);
-    else if (sim_chance(rng, params->resume))
-        command(world, site, SR_ADMIN_RESUME, false);
-    else if (sim_chance(rng, world->site[site].meta.record.failed ? params->replace : params->replace / 20))
-        command(world, site, SR_ADMIN_REPLACE, world->site[site].meta.record.failed && sim_chance(rng, 500));
-    else if (sim_chance(rng, params->stop))
-        command(world, site, SR_ADMIN_STOP, false);
-    else if (sim_chance(rng, params->switchover))
-        command(world, world->site[0].meta.record.role == SR_ROLE_ACTIVE || sim_chance(rng, 30) ? 0 : 1,
-                SR_ADMIN_SWITCHOVER, false);
-    else if (sim_chance(rng, params->probe))
-        command(world, site, SR_ADMIN_PROBE, false);
-    else if (sim_chance(rng, params->tune))
-        tune(world, site);
+    if (paused ? sim_chance(rng, 300) : sim_check_both_in_sync(world))
+        command(world, site, paused ? SR_ADMIN_RESUME : SR_ADMIN_PAUSE, false);
 }
 
-/* Failed copies are replaced, then pauses end; one command at a time, and time for it to work. */
+/* ---- mending ------------------------------------------------------------------------------------------------------ */
+
+/* Nobody may become active by itself: the copy that has gone on longest, if it shows. */
+static void mend_waiting(struct sim_world *world, unsigned first)
+{
+    unsigned site = first;
+
+    for (unsigned i = 0; i < 2; i++)
+        if (world->site[i].meta.record.base_kind != SR_BASE_NONE)
+            site = i;
+    if (!world->site[site].meta.record.consistent)
+        site = !site;
+    command(world, site, SR_ADMIN_FAILOVER, false);
+}
+
+/* One copy is kept: a complete one, if there is one, else whatever is left of one. */
+static void mend_conflict(struct sim_world *world, unsigned first)
+{
+    const struct sr_record *mine = &world->site[first].meta.record, *other = &world->site[!first].meta.record;
+
+    if (!mine->consistent && !other->consistent)
+        command(world, sr_uuid_is_none(&mine->gen) ? !first : first, SR_ADMIN_FAILOVER, true);
+    else
+        command(world, other->consistent ? first : !first, SR_ADMIN_DISCARD, false);
+}
+
+/* Failed copies are replaced, then pauses end, then the sites are brought together; one command at a time, and time for
+ * it to work. */
 void sim_admin_mend(struct sim_world *world)
 {
+    unsigned first = (unsigned)sim_below(&world->rng, 2);
+
     for (unsigned i = 0; i < 2; i++)
-        if (!world->site[i].up || world->admin.command[i].waiting)
+        if (!world->site[i].up || sim_admin_busy(world, i) > 0)
             return;
     for (unsigned i = 0; i < 2; i++)
         if (world->site[i].status.record.failed) {
@@ -90,24 +200,32 @@ void sim_admin_mend(struct sim_world *world)
         }
     if (!world->site[0].link_up || !world->site[1].link_up)
         return;
-    unsigned first = (unsigned)sim_below(&world->rng, 2);
     for (unsigned i = 0; i < 2; i++)
         if (world->site[first ^ i].status.record.paused) {
             command(world, first ^ i, SR_ADMIN_RESUME, false);
             return;
         }
+    enum sr_cause a = world->site[0].status.cause, b = world->site[1].status.cause;
+    if (a == SR_CAUSE_CONFLICT && b == SR_CAUSE_CONFLICT)
+        mend_conflict(world, first);
+    else if (a == SR_CAUSE_WAITING_FOR_FAILOVER && b == SR_CAUSE_WAITING_FOR_FAILOVER)
+        mend_waiting(world, first);
 }
+
+/* ---- answers ------------------------------------------------------------------------------------------------------ */
 
 void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr_error error, const char *text)
 {
-    struct sim_command *open = &world->admin.command[site];
+    struct sim_command *open = world->admin.commands[site];
 
-    sim_trace(world, "%u    answer to the administrator: %s, %s", site, sr_error_name(error), text);
-    if (!open->waiting || open->id != id) {
+    sim_trace(world, "%u    answer to command %llu: %s, %s", site, (unsigned long long)id, sr_error_name(error), text);
+    while (open < world->admin.commands[site] + SIM_COMMANDS_MAX && (!open->open || open->id != id))
+        open++;
+    if (open == world->admin.commands[site] + SIM_COMMANDS_MAX) {
         sim_fail(world, "answers", "site %u answers command %llu, which is not open", site, (unsigned long long)id);
         return;
     }
-    open->waiting = false;
+    open->open = false;
     sim_check_command_done(world, site, open->command, error);
     if (open->command != SR_ADMIN_STOP || error != SR_OK)
         return;

@@ -6,7 +6,13 @@
  *   reads       model.c
  *   image       model.c: a copy that calls itself consistent is what one moment left; a paused one stays it
  *   equal       both sites say in sync and nothing is on its way: equal copies, equal generations, nothing dirty
- *   one-active  two sites never serve at once, and only an active, consistent copy that has not failed serves
+ *   one-active  two sites never serve at once, unless a failover parted them, and then only until they meet; only an
+ *               active, consistent copy that has not failed serves
+ *   failover    only on command, never beside an active peer that can answer; an unforced one lacks nothing that was
+ *               acknowledged while both copies were one
+ *   overwrite   a copy follows another one only if nothing is lost that was acknowledged on its line of truth alone
+ *               (model.c), or an administrator gave it up
+ *   conflict    never without a failover or the loss of the only complete copy
  *   bounded     no host waits longer than the stall budget and what its own site's disks need
  *   resync      pause, write, resume with nothing broken copies the blocks written, and at most 5 % more
  *   progress    once faults are over everything is answered and the pair comes back in sync
@@ -26,6 +32,8 @@
 #define PIECE_BYTES (UINT64_C(64) * SR_REGION_BYTES)
 #define SLACK_US    100000u
 #define IMAGE_EVERY 24u /* steps */
+#define CONFLICT_US UINT64_C(50000) /* both know of it: nothing but a few messages is to come */
+#define CONTACT_US  UINT64_C(3000000) /* undisturbed, sites know each other long before */
 
 /* 0: a request may wait a stall budget of its own for each one that it queued behind, because the core counts from
  * the moment a write is sent. */
@@ -44,7 +52,8 @@ static void check_holds(struct sim_world *world, unsigned acker, unsigned site, 
     const uint64_t *sector = world->site[site].disk.sector;
     uint64_t wanted = r->op == SR_HOST_WRITE ? r->write : 0;
     /* later writes may have come already over a piece of it, or while the other site's answer was on its way */
-    bool whole = r->length_bytes <= PIECE_BYTES && !r->switched;
+    bool parted = site != acker && !sim_model_joined(world); /* the peer was promoted, and its hosts write too */
+    bool whole = r->length_bytes <= PIECE_BYTES && !r->switched && !parted;
     struct sim_span span = {0};
 
     if (whole && sim_disk_writing(world, site, r->volume, r->offset_bytes, r->length_bytes))
@@ -53,7 +62,7 @@ static void check_holds(struct sim_world *world, unsigned acker, unsigned site, 
     while (sim_layout_next(&world->layout, r->volume, r->offset_bytes, r->length_bytes, &span))
         for (uint32_t i = 0; i < span.n; i++) {
             uint64_t stamp = sector[span.sector + i];
-            if (stamp == wanted || (!whole && sim_model_after(world, stamp, r->write)))
+            if (stamp == wanted || (!whole && sim_model_after(world, site, stamp, r->write)))
                 continue;
             sim_fail(world, "durability",
                      "site %u acknowledges write %u, but at site %u block %llu sector %u holds write "
@@ -63,6 +72,11 @@ static void check_holds(struct sim_world *world, unsigned acker, unsigned site, 
                      (span.sector + i) % SIM_BLOCK_SECTORS, (unsigned long long)stamp);
             return;
         }
+}
+
+static bool promoted(const struct sr_record *record)
+{
+    return record->made_by == SR_MADE_FAILOVER || record->made_by == SR_MADE_FORCED;
 }
 
 /* The peer confirmed, then its copy failed or was thrown away before the confirmation arrived. */
@@ -89,16 +103,26 @@ static void check_tracked(struct sim_world *world, unsigned site, const struct s
         }
 }
 
-/* At the moment of a reply with OK. */
-void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_request *request)
+/* An administrator's failover parted the sites: each may serve, on a line of truth of its own. */
+static bool parted_by_failover(const struct sim_world *world)
 {
-    if (request->switched && world->site[site].meta.record.role != SR_ROLE_ACTIVE)
-        site = !site; /* it passes on what the site says that took the role over */
-    else if (world->site[!site].up && world->site[!site].serving)
+    const struct sr_record *a = &world->site[0].meta.record, *b = &world->site[1].meta.record;
+
+    return world->checks.failovers > 0 && !sr_uuid_equal(&a->gen, &b->gen) && (promoted(a) || promoted(b));
+}
+
+/* At the moment of a reply with OK; true: the peer holds what it acknowledges too. */
+bool sim_check_reply(struct sim_world *world, unsigned site, const struct sim_request *request)
+{
+    bool passed_on = request->switched && world->site[site].meta.record.role != SR_ROLE_ACTIVE;
+
+    if (passed_on) /* it passes on what the site says that took the role over */
+        site = !site;
+    else if (world->site[!site].up && world->site[!site].serving && !parted_by_failover(world))
         sim_fail(world, "one-active", "site %u answers while site %u serves", site, !site);
     if (!is_write(request->op))
-        return;
-    bool failed = world->site[site].meta.record.failed;
+        return false;
+    bool failed = world->site[site].meta.record.failed, alone = sim_meta_alone(&world->site[site].meta);
     if (failed && !request->switched) /* else it may have failed while its answer was on its way */
         sim_fail(world, "one-active", "site %u acknowledges on a failed copy", site);
     if (!failed)
@@ -106,14 +130,14 @@ void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
     /* of a request in pieces, some may be done alone and some mirrored: only the former are out of sync */
     if (request->length_bytes > PIECE_BYTES && world->site[site].meta.record.base_kind != SR_BASE_NONE)
         check_tracked(world, site, request);
-    else if (sim_meta_alone(&world->site[site].meta))
+    else if (alone)
         check_tracked(world, site, request);
     else if (!gone(&world->site[!site].meta.record))
         check_holds(world, site, !site, request);
+    return passed_on || !alone;
 }
 
-/* ---- who serves, what is lost
- * -------------------------------------------------------------------------------------- */
+/* ---- who serves ------------------------------------------------------------------------------------------------ */
 
 /* A site that serves before it heard of its peer must know that the peer cannot be promoted unforced. */
 static void check_start(struct sim_world *world, unsigned site)
@@ -130,47 +154,151 @@ void sim_check_serve(struct sim_world *world, unsigned site)
 {
     const struct sr_record *record = &world->site[site].meta.record;
 
-    if (world->site[!site].up && world->site[!site].serving)
-        sim_fail(world, "one-active", "both sites serve");
+    if (world->site[!site].up && world->site[!site].serving) {
+        world->stats->partings++;
+        if (!parted_by_failover(world))
+            sim_fail(world, "one-active", "both sites serve");
+    }
     if (record->role != SR_ROLE_ACTIVE || !record->consistent || record->failed)
         sim_fail(world, "one-active", "site %u serves, but its record says %s, %s%s", site,
                  record->role == SR_ROLE_ACTIVE ? "active" : "alternate",
                  record->consistent ? "consistent" : "not consistent", record->failed ? ", failed" : "");
     check_start(world, site);
-    if (!world->checks.lost)
+}
+
+static bool knows_conflict(const struct sim_site *me)
+{
+    return me->up && me->status.cause == SR_CAUSE_CONFLICT && me->meta.n == 0;
+}
+
+/* Sites that met: one of them goes on serving, or both if each was promoted.  A site in conflict that makes a new
+ * generation greets again before it stops: that may take a moment. */
+static void check_contact(struct sim_world *world)
+{
+    const struct sim_site *a = &world->site[0], *b = &world->site[1];
+    struct sim_checks *checks = &world->checks;
+    bool both = a->up && b->up && a->serving && b->serving &&
+                !(promoted(&a->meta.record) && promoted(&b->meta.record));
+    uint64_t long_ago_us = world->now_us > CONTACT_US ? world->now_us - CONTACT_US : 0;
+
+    if (!both || !world->wire.connected || !knows_conflict(a) || !knows_conflict(b))
+        checks->met_us = 0;
+    else if (checks->met_us == 0)
+        checks->met_us = world->now_us;
+    if (!both)
         return;
-    sim_trace(world, "%u    goes on from an older copy, the newer one was lost", site);
-    sim_model_rebase(world, site);
-    world->checks.lost = false;
+    bool met = checks->met_us != 0 && sim_wire_clear_since(world, checks->met_us) &&
+               world->now_us - checks->met_us > CONFLICT_US;
+    if (met || sim_wire_clear_since(world, long_ago_us))
+        sim_fail(world, "one-active", "both sites serve although they are in contact");
+}
+
+/* A decision that only a failover, or the loss of the copy that was ahead, can explain. */
+static void check_peace(struct sim_world *world, unsigned site)
+{
+    enum sr_cause cause = world->site[site].status.cause;
+
+    if (world->checks.failovers > 0 || world->checks.ever_lost)
+        return;
+    if (cause == SR_CAUSE_CONFLICT || (cause == SR_CAUSE_WAITING_FOR_FAILOVER && !world->site[site].serving))
+        sim_fail(world, "conflict", "site %u is in %s (%s) without any failover", site, sr_cause_name(cause),
+                 world->site[site].status.detail);
+}
+
+/* ---- lines of truth ---------------------------------------------------------------------------------------------- */
+
+static void check_promotion(struct sim_world *world, unsigned site, const struct sr_record *before, bool forced)
+{
+    const struct sim_command *command = sim_admin_open(world, site, SR_ADMIN_FAILOVER);
+    const struct sim_site *peer = &world->site[!site];
+
+    if (command == NULL || (forced && !sim_admin_forced(world, site))) {
+        sim_fail(world, "failover", "site %u promotes its copy%s, which nobody asked for", site,
+                 forced ? " by force" : "");
+        return;
+    }
+    if (!peer->up || peer->started_us >= command->start_us || !sim_wire_clear_since(world, command->start_us))
+        return;
+    if (peer->meta.record.role == SR_ROLE_ACTIVE)
+        sim_fail(world, "failover", "site %u is promoted beside an active peer that could answer", site);
+    if (before->handover)
+        sim_fail(world, "failover", "site %u is promoted while its role is on the way to a peer that could answer", site);
+    if (forced && peer->meta.record.consistent)
+        sim_fail(world, "failover", "site %u forces its copy beside a complete one that could answer", site);
+}
+
+static void on_generation(struct sim_world *world, unsigned site, const struct sr_record *before,
+                          const struct sr_record *after)
+{
+    if (!promoted(after)) { /* it goes on alone */
+        if (sim_model_joined(world))
+            sim_model_fork(world, !site);
+        return;
+    }
+    bool forced = after->made_by == SR_MADE_FORCED;
+    world->checks.failovers++;
+    world->stats->failovers++;
+    world->stats->forced += forced;
+    check_promotion(world, site, before, forced);
+    sim_model_fork(world, site);
+    if (forced)
+        sim_model_rebase(world, site);
+    else
+        sim_model_holds(world, site);
+}
+
+static void on_adoption(struct sim_world *world, unsigned site, const struct sr_record *before,
+                        const struct sr_record *after)
+{
+    uint32_t example = 0, n = sr_uuid_is_none(&before->gen) ? 0 : sim_model_only_here(world, site, &example);
+    bool given_up = before->discard && sr_uuid_equal(&before->discard_mine, &before->gen) &&
+                    sr_uuid_equal(&before->discard_peer, &after->gen);
+
+    world->stats->adoptions++;
+    world->stats->given_up += n > 0;
+    if (n > 0 && !given_up)
+        sim_fail(world, "overwrite",
+                 "site %u follows and loses %u writes that it acknowledged (%u is one), and nobody gave them up", site, n,
+                 example);
+    sim_model_join(world, site);
+}
+
+static void check_lost(struct sim_world *world, unsigned site, const struct sr_record *before,
+                       const struct sr_record *after)
+{
+    const struct sr_record *peer = &world->site[!site].meta.record;
+    const struct sr_uuid *gen = sr_uuid_is_none(&after->gen) ? &before->gen : &after->gen; /* going alone came first */
+
+    if (!world->site[site].disk.had_error)
+        sim_fail(world, "failed", "site %u calls its copy failed, but no write or flush did fail", site);
+    world->checks.pause.tracking = false;
+    if (!before->consistent ||
+        (peer->consistent && (before->role != SR_ROLE_ACTIVE || sr_uuid_equal(gen, &peer->gen))))
+        return;
+    sim_trace(world, "%u    the only complete copy is lost", site);
+    world->stats->only_copies_lost++;
+    world->checks.ever_lost = true;
 }
 
 void sim_check_record(struct sim_world *world, unsigned site, const struct sr_record *before,
                       const struct sr_record *after)
 {
-    const struct sr_record *peer = &world->site[!site].meta.record;
-
-    sim_trace(world, "%u    durable: %s gen %02x%02x base %u %02x%02x %s%s%s%s", site,
+    sim_trace(world, "%u    durable: %s gen %02x%02x base %u %02x%02x %s%s%s%s%s%s", site,
               after->role == SR_ROLE_ACTIVE ? "active" : "alternate", after->gen.b[0], after->gen.b[1],
               after->base_kind, after->base.b[0], after->base.b[1], after->consistent ? "consistent" : "inconsistent",
-              after->failed ? " failed" : "", after->completing ? " completing" : "", after->paused ? " paused" : "");
+              after->failed ? " failed" : "", after->completing ? " completing" : "", after->paused ? " paused" : "",
+              after->handover ? " handover" : "", after->discard ? " discard" : "");
+    if (after->discard && !before->discard && sim_admin_open(world, site, SR_ADMIN_DISCARD) == NULL)
+        sim_fail(world, "overwrite", "site %u gives its writes up, which nobody asked for", site);
+    if (!sr_uuid_equal(&before->gen, &after->gen) && !sr_uuid_is_none(&after->gen)) {
+        if (after->role == SR_ROLE_ACTIVE)
+            on_generation(world, site, before, after);
+        else
+            on_adoption(world, site, before, after);
+    }
     /* a commit may carry both the failure and its replacement */
-    if (!(after->failed && !before->failed) && !(before->consistent && sr_uuid_is_none(&after->gen)))
-        return;
-    if (!world->site[site].disk.had_error)
-        sim_fail(world, "failed", "site %u calls its copy failed, but no write or flush did fail", site);
-    world->checks.pause.tracking = false;
-    if (!before->consistent ||
-        (peer->consistent && (before->role != SR_ROLE_ACTIVE || sr_uuid_equal(&before->gen, &peer->gen))))
-        return;
-    sim_trace(world, "%u    the only complete copy is lost", site);
-    world->stats->only_copies_lost++;
-    world->checks.lost = world->checks.ever_lost = true;
-}
-
-bool sim_check_all_lost(const struct sim_world *world)
-{
-    return world->checks.ever_lost && !world->site[0].meta.record.consistent &&
-           !world->site[1].meta.record.consistent;
+    if ((after->failed && !before->failed) || (before->consistent && sr_uuid_is_none(&after->gen)))
+        check_lost(world, site, before, after);
 }
 
 /* ---- equal when in sync
@@ -255,7 +383,7 @@ void sim_check_command(struct sim_world *world, unsigned site, enum sr_admin_com
     if (command == SR_ADMIN_RESUME && pause->tracking) {
         pause->resumed = true;
         pause->tracking = pause->image && pause->clean;
-    } else if (command == SR_ADMIN_REPLACE) {
+    } else if (command == SR_ADMIN_REPLACE || command == SR_ADMIN_FAILOVER || command == SR_ADMIN_DISCARD) {
         pause->tracking = false;
     }
     if (command != SR_ADMIN_PAUSE)
@@ -264,7 +392,7 @@ void sim_check_command(struct sim_world *world, unsigned site, enum sr_admin_com
         pause->tracking = !pause->resumed;
         return;
     }
-    if (!sim_check_both_in_sync(world) || !world->wire.connected || world->checks.lost)
+    if (!sim_check_both_in_sync(world) || !world->wire.connected)
         return;
     *pause = (struct sim_pause){.tracking = true,
                                 .clean = true,
@@ -378,15 +506,20 @@ void sim_check_step(struct sim_world *world, unsigned site)
         follow_pause(world);
     if (sim_check_both_in_sync(world) && nothing_under_way(world))
         check_equal(world);
-    if (world->steps % IMAGE_EVERY == 0 && !world->checks.lost)
-        for (unsigned i = 0; i < 2; i++)
-            if (world->site[i].meta.record.consistent)
-                sim_model_image(world, i, 0);
+    check_contact(world);
+    check_peace(world, site);
+    if (world->steps % IMAGE_EVERY != 0)
+        return;
+    for (unsigned i = 0; i < 2; i++)
+        if (world->site[i].meta.record.consistent) {
+            sim_model_image(world, i, 0);
+            sim_model_holds(world, i);
+        }
 }
 
 void sim_check_end(struct sim_world *world)
 {
-    if (world->failed || sim_check_all_lost(world))
+    if (world->failed)
         return;
     if (!sim_check_both_in_sync(world) || world->hosts.n > 0)
         sim_fail(world, "progress",
@@ -394,7 +527,7 @@ void sim_check_end(struct sim_world *world)
                  "open, commands open %d %d",
                  world->site[0].status.mode, sr_cause_name(world->site[0].status.cause), world->site[0].status.detail,
                  world->site[1].status.mode, sr_cause_name(world->site[1].status.cause), world->site[1].status.detail,
-                 world->hosts.n, world->admin.command[0].waiting, world->admin.command[1].waiting);
+                 world->hosts.n, sim_admin_busy(world, 0), sim_admin_busy(world, 1));
     else if (!world->sweeping)
         sim_fail(world, "progress", "in sync, but no site serves");
     else if (nothing_under_way(world))

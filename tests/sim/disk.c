@@ -350,7 +350,7 @@ void sim_disk_replaced(struct sim_world *world, unsigned site)
         if (kind == 0)
             disk->sector[s] = 0;
         else if (kind == 2)
-            disk->sector[s] = sim_chance(&world->rng, 500) ? 0 : (UINT64_C(1) << 40) + s; /* of no write */
+            disk->sector[s] = sim_chance(&world->rng, 500) ? 0 : SIM_GARBAGE + s;
     }
     memset(disk->unreadable, 0, sizeof(disk->unreadable));
     disk->had_error = disk->told_error = false;

@@ -12,7 +12,7 @@
 
 const char *sim_profile_name(enum sim_profile profile)
 {
-    static const char *const names[] = {"quick", "crash", "disk", "admin", "all"};
+    static const char *const names[] = {"quick", "crash", "disk", "admin", "roles", "all"};
 
     SR_ASSERT(profile < SIM_PROFILES);
     return names[profile];
@@ -52,13 +52,14 @@ static unsigned maybe(struct sim_rng *rng, unsigned weight)
 static void choose_faults(struct sim_params *p, struct sim_rng *rng, enum sim_profile profile)
 {
     bool quick = profile == SIM_PROFILE_QUICK, crash = profile == SIM_PROFILE_CRASH,
-         disk = profile == SIM_PROFILE_DISK;
+         disk = profile == SIM_PROFILE_DISK, roles = profile == SIM_PROFILE_ROLES;
 
-    p->cut = maybe(rng, 80);
+    p->cut = maybe(rng, roles ? 120 : 80);
+    p->one_way = maybe(rng, roles ? 80 : 20);
     p->stall = maybe(rng, 60);
     p->freeze = maybe(rng, 30);
     p->spurious_timer = maybe(rng, 100);
-    if (quick || crash || disk || sim_chance(rng, 400)) {
+    if (quick || crash || disk || roles || sim_chance(rng, 400)) {
         p->crash = maybe(rng, crash ? 150 : 60);
         p->crash_both = maybe(rng, crash ? 60 : 15);
     }
@@ -77,6 +78,23 @@ static void choose_faults(struct sim_params *p, struct sim_rng *rng, enum sim_pr
         p->cut_every = PICK(rng, 20, 60, 150);
     if (crash || disk)
         p->meta_error = maybe(rng, 25);
+}
+
+/* Administrators who move the role when the sites cannot agree.  Most schedules of the other profiles do without: there
+ * the stricter rules of a pair without a failover hold. */
+static void choose_roles(struct sim_params *p, struct sim_rng *rng, enum sim_profile profile)
+{
+    if (profile != SIM_PROFILE_ROLES) {
+        if (sim_chance(rng, 100))
+            p->failover = p->discard = 100;
+        return;
+    }
+    p->switchover = maybe(rng, 150);
+    p->failover = (unsigned)sim_between(rng, 40, 400);
+    p->discard = (unsigned)sim_between(rng, 20, 600);
+    p->probe = maybe(rng, 20);
+    p->fault_length_us = PICK(rng, 3000, 20000, 60000, 400000);
+    p->tuning.stall_budget_ms = PICK(rng, 5, 5, 20, 50);
 }
 
 void sim_params_choose(struct sim_params *p, struct sim_rng *rng, enum sim_profile profile, uint32_t steps)
@@ -100,6 +118,8 @@ void sim_params_choose(struct sim_params *p, struct sim_rng *rng, enum sim_profi
     p->big_percent = PICK(rng, 0, 10, 50);
     p->partial_percent = PICK(rng, 0, 30, 60);
     p->import = sim_chance(rng, 100);
+    p->heartbeat_us = PICK(rng, 5000, 50000, 2000000);
+    p->faults_us = profile == SIM_PROFILE_ROLES ? 6000000 : 300000;
     choose_faults(p, rng, profile);
     bool admin = profile == SIM_PROFILE_ADMIN;
     if (admin || sim_chance(rng, 400)) {
@@ -112,10 +132,12 @@ void sim_params_choose(struct sim_params *p, struct sim_rng *rng, enum sim_profi
         p->switchover = maybe(rng, admin ? 300 : 150);
         p->probe = maybe(rng, 20);
     }
+    choose_roles(p, rng, profile);
     p->replace = 400;
     if (admin && sim_chance(rng, 400)) { /* calm: what was written while paused can be compared with what is copied */
         p->calm = true;
-        p->cut = p->stall = p->freeze = p->crash = p->crash_both = p->crash_every = p->cut_every = p->stop = 0;
+        p->cut = p->one_way = p->stall = p->freeze = p->crash = p->crash_both = p->crash_every = p->cut_every = p->stop = 0;
+        p->failover = p->discard = 0;
         p->slow_disk = p->write_error = p->read_error = p->flush_error = p->unreadable = p->no_space = p->budget = 0;
         p->tuning.stall_budget_ms = 200;
         p->import = false;
@@ -159,8 +181,22 @@ static void stall(struct sim_world *world, unsigned to)
 
     sim_check_disturbed(world);
     world->stats->stalls++;
-    lane->stalled_until_us = world->now_us + some_length_us(world);
+    lane->stalled_until_us = lane->trouble_us = world->now_us + some_length_us(world);
     sim_trace(world, "  messages to site %u stall until %llu", to, (unsigned long long)lane->stalled_until_us);
+}
+
+/* Nothing arrives in one direction any more; the other one works until the heartbeat finds out. */
+static void one_way(struct sim_world *world, unsigned to)
+{
+    struct sim_lane *lane = &world->wire.lane[to];
+
+    if (!world->wire.connected || world->wire.dead_us != 0)
+        return;
+    sim_check_disturbed(world);
+    world->stats->one_way++;
+    world->wire.dead_us = world->now_us + sim_delay(&world->rng, world->params.heartbeat_us);
+    lane->stalled_until_us = lane->trouble_us = world->wire.dead_us + 1;
+    sim_trace(world, "  messages to site %u vanish; cut at %llu", to, (unsigned long long)world->wire.dead_us);
 }
 
 static void freeze(struct sim_world *world, unsigned site)
@@ -243,6 +279,8 @@ void sim_fault_visit(struct sim_world *world)
     break_disk(world, site);
     if (sim_chance(rng, params->stall))
         stall(world, site);
+    if (sim_chance(rng, params->one_way))
+        one_way(world, site);
     if (sim_chance(rng, params->cut))
         cut(world);
     if (sim_chance(rng, params->freeze) && world->site[site].up)
@@ -270,6 +308,11 @@ void sim_fault_step(struct sim_world *world)
         crash(world, (unsigned)sim_below(&world->rng, 2));
     if (due(world, world->params.cut_every, &world->cut_step))
         cut(world);
+    if (world->wire.dead_us != 0 && world->now_us >= world->wire.dead_us) {
+        uint64_t until_us = world->now_us + some_length_us(world);
+        sim_wire_cut(world);
+        world->wire.cut_until_us = world->mending ? 0 : until_us;
+    }
 }
 
 void sim_fault_end_all(struct sim_world *world)

@@ -63,7 +63,7 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
 
     while (r < world->hosts.requests + SIM_REQUESTS_MAX && r->used)
         r++;
-    if (r == world->hosts.requests + SIM_REQUESTS_MAX || (is_write(op) && sim_model_full(&world->model)))
+    if (r == world->hosts.requests + SIM_REQUESTS_MAX || (is_write(op) && sim_model_full(world)))
         return false;
     if (has_data && (buf = sr_buf_alloc(&me->budget, length_bytes)) == NULL)
         return false; /* over budget: the daemon would not read from the socket now */
@@ -81,7 +81,7 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
     world->hosts.n++;
     world->hosts.in_flight[host]++;
     if (is_write(op)) {
-        r->write = sim_model_begin(world, volume, offset_bytes, length_bytes, op != SR_HOST_WRITE);
+        r->write = sim_model_begin(world, site, volume, offset_bytes, length_bytes, op != SR_HOST_WRITE);
         sim_check_written(world, volume, offset_bytes, length_bytes);
         world->stats->writes++;
     } else {
@@ -133,16 +133,16 @@ void sim_host_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr
     world->stats->reply_errors += error != SR_OK;
     world->hosts.answered++;
     if (error == SR_OK) {
-        sim_check_reply(world, site, r);
+        bool mirrored = sim_check_reply(world, site, r);
         if (is_write(r->op))
-            sim_model_acked(world, r->write);
+            sim_model_acked(world, site, r->write, mirrored);
         else if (r->op == SR_HOST_READ)
-            sim_model_read(world, r->start, r->volume, r->offset_bytes, r->length_bytes, r->buf->data);
+            sim_model_read(world, site, r->start, r->volume, r->offset_bytes, r->length_bytes, r->buf->data);
     } else if (is_write(r->op)) {
         if (error == SR_E_SHUTDOWN)
             sim_model_abandoned(world, r->write);
         else
-            sim_model_refused(world, r->write);
+            sim_model_refused(world, site, r->write);
     }
     forget(world, r);
 }
@@ -179,13 +179,16 @@ void sim_host_crash(struct sim_world *world, unsigned site)
 /* ---- what hosts want
  * ------------------------------------------------------------------------------------------------ */
 
-static bool serving_site(const struct sim_world *world, unsigned *site)
+/* Both may serve, after a failover: `first` is looked at before the other one. */
+static bool serving_site(const struct sim_world *world, unsigned first, unsigned *site)
 {
-    for (unsigned i = 0; i < 2; i++)
-        if (world->site[i].up && world->site[i].serving && world->site[i].frozen_until_us <= world->now_us) {
-            *site = i;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct sim_site *me = &world->site[first ^ i];
+        if (me->up && me->serving && me->frozen_until_us <= world->now_us) {
+            *site = first ^ i;
             return true;
         }
+    }
     return false;
 }
 
@@ -224,12 +227,13 @@ void sim_host_visit(struct sim_world *world, unsigned host)
 {
     struct sim_rng *rng = &world->rng;
     uint64_t offset_bytes, length_bytes;
-    unsigned site;
+    unsigned site = 0;
 
-    uint64_t pause_us = world->mending ? 20000 : world->params.host_us;
+    bool served = serving_site(world, (unsigned)sim_below(rng, 2), &site);
+    uint64_t pause_us = world->mending ? 20000 : served ? world->params.host_us : 8 * world->params.host_us;
     sim_world_push(world, SIM_EV_HOST, 0, world->now_us + sim_delay(rng, pause_us), host);
     if (world->mending) { /* only what repairs a block that cannot be read */
-        if (host == 0 && world->hosts.n == 0 && !world->sweeping && serving_site(world, &site) &&
+        if (host == 0 && world->hosts.n == 0 && !world->sweeping && served &&
             world->site[site].meta.n_bad > 0 && sim_chance(rng, 200)) {
             struct sim_meta *meta = &world->site[site].meta;
             uint64_t which = sim_below(rng, meta->n_bad);
@@ -238,7 +242,7 @@ void sim_host_visit(struct sim_world *world, unsigned host)
         }
         return;
     }
-    if (world->hosts.in_flight[host] >= depth[host] || !serving_site(world, &site))
+    if (world->hosts.in_flight[host] >= depth[host] || !served)
         return;
     const struct sim_area *area = &world->layout.areas[sim_below(rng, world->layout.n_areas)];
     uint64_t dice = sim_below(rng, 100);
@@ -275,7 +279,7 @@ bool sim_host_sweep(struct sim_world *world)
 {
     unsigned site;
 
-    if (!serving_site(world, &site))
+    if (!serving_site(world, 0, &site))
         return false;
     for (uint32_t *next = &world->hosts.sweep_area; *next < world->layout.n_areas && !world->failed; ++*next) {
         const struct sim_area *area = &world->layout.areas[*next];

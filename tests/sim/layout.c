@@ -79,7 +79,7 @@ void sim_layout_choose(struct sim_world *world)
     struct sim_rng *rng = &world->rng;
 
     memset(layout, 0, sizeof(*layout));
-    layout->n_volumes = sim_chance(rng, 300) ? 2 : 1;
+    layout->n_volumes = sim_chance(rng, 600) ? 1 : sim_chance(rng, 500) ? 2 : (uint32_t)sim_between(rng, 3, SIM_VOLUMES_MAX);
     bool big = sim_chance(rng, 15);
     for (uint32_t v = 0; v < layout->n_volumes; v++)
         layout->blocks[v] = (big && v == 0 ? 66 : sim_between(rng, 3, 5)) * SR_REGION_BLOCKS -
@@ -140,11 +140,11 @@ void sim_layout_fill(struct sim_world *world)
     sim_model_init(world);
     for (uint32_t a = 0; world->params.import && a < world->layout.n_areas; a++) {
         const struct sim_area *area = &world->layout.areas[a];
-        uint32_t write = sim_model_begin(world, area->volume, area->first_block * SR_BLOCK_BYTES,
+        uint32_t write = sim_model_begin(world, active, area->volume, area->first_block * SR_BLOCK_BYTES,
                                          (uint64_t)area->n_blocks * SR_BLOCK_BYTES, false);
         for (uint32_t s = 0; s < area->n_blocks * SIM_BLOCK_SECTORS; s++)
             world->site[active].disk.sector[area->hot * SIM_BLOCK_SECTORS + s] = write;
-        sim_model_acked(world, write);
+        sim_model_acked(world, active, write, true);
     }
     if (world->params.import)
         sim_disk_replaced(world, !active);

@@ -112,16 +112,23 @@ static void print_stats(const struct sim_stats *s, double seconds)
            (unsigned long long)s->reply_errors, (unsigned long long)s->messages, (unsigned long long)s->commits,
            (unsigned long long)s->ios);
     printf(
-        "faults: crashes %llu cuts %llu stalls %llu freezes %llu disk errors %llu no space %llu metadata errors %llu "
+        "faults: crashes %llu cuts %llu one-way %llu stalls %llu freezes %llu disk errors %llu no space %llu metadata errors %llu "
         "buffers short %llu spurious timers %llu only copies lost %llu\n",
-        (unsigned long long)s->crashes, (unsigned long long)s->cuts, (unsigned long long)s->stalls,
+        (unsigned long long)s->crashes, (unsigned long long)s->cuts,
+        (unsigned long long)s->one_way, (unsigned long long)s->stalls,
         (unsigned long long)s->freezes, (unsigned long long)s->disk_errors, (unsigned long long)s->no_space,
         (unsigned long long)s->meta_errors, (unsigned long long)s->budget_shortages,
         (unsigned long long)s->spurious_timers, (unsigned long long)s->only_copies_lost);
-    printf("administrator: pause %llu resume %llu replace %llu stop %llu tune %llu\n",
+    printf("administrator: pause %llu resume %llu replace %llu stop %llu tune %llu switchover %llu failover %llu discard %llu "
+           "probe %llu\n",
            (unsigned long long)s->commands[SR_ADMIN_PAUSE], (unsigned long long)s->commands[SR_ADMIN_RESUME],
            (unsigned long long)s->commands[SR_ADMIN_REPLACE], (unsigned long long)s->commands[SR_ADMIN_STOP],
-           (unsigned long long)s->tunes);
+           (unsigned long long)s->tunes, (unsigned long long)s->commands[SR_ADMIN_SWITCHOVER],
+           (unsigned long long)s->commands[SR_ADMIN_FAILOVER], (unsigned long long)s->commands[SR_ADMIN_DISCARD],
+           (unsigned long long)s->commands[SR_ADMIN_PROBE]);
+    printf("roles: failovers %llu (forced %llu) both sites served %llu copies adopted %llu (writes given up %llu)\n",
+           (unsigned long long)s->failovers, (unsigned long long)s->forced, (unsigned long long)s->partings,
+           (unsigned long long)s->adoptions, (unsigned long long)s->given_up);
     printf("checks: equal copies %llu images %llu exact resyncs %llu\n", (unsigned long long)s->equal_checks,
            (unsigned long long)s->images, (unsigned long long)s->exact_resyncs);
     printf("modes:\n");
@@ -252,7 +259,7 @@ static int run_regressions(struct sim_stats *stats, const struct sim_options *op
 static void usage(void)
 {
     fprintf(stderr,
-            "usage: sr-sim [--schedules N] [--seed S] [--profile quick|crash|disk|admin|all] [--steps N] [--jobs N]\n"
+            "usage: sr-sim [--schedules N] [--seed S] [--profile quick|crash|disk|admin|roles|all] [--steps N] [--jobs N]\n"
             "              [--verbose] | --regressions FILE"
 #ifdef SR_PLANTED_BUGS
             " | --planted NAME|all [--schedules N] [--seconds N]"

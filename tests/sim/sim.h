@@ -33,7 +33,7 @@
 #define SIM_SECTOR_BYTES  512u
 #define SIM_BLOCK_SECTORS (SR_BLOCK_BYTES / SIM_SECTOR_BYTES)
 
-#define SIM_VOLUMES_MAX     2
+#define SIM_VOLUMES_MAX     4
 #define SIM_REGIONS_MAX     80 /* of one volume: 320 MiB */
 #define SIM_AREAS_MAX       10
 #define SIM_AREA_BLOCKS_MAX 12
@@ -70,6 +70,7 @@ enum sim_profile {
     SIM_PROFILE_CRASH,
     SIM_PROFILE_DISK,
     SIM_PROFILE_ADMIN,
+    SIM_PROFILE_ROLES,
     SIM_PROFILE_ALL,
     SIM_PROFILES
 };
@@ -79,9 +80,11 @@ struct sim_params {
     enum sim_profile profile;
     uint32_t steps; /* of both cores, before things are mended */
     uint64_t disk_us, meta_us, wire_us, host_us, fault_us, admin_us, restart_us, notice_us, fault_length_us;
-    unsigned crash, crash_both, cut, stall, freeze, slow_disk, write_error, read_error, flush_error, unreadable;
+    uint64_t heartbeat_us; /* so long messages may vanish in one direction before the link is given up */
+    uint64_t faults_us;    /* virtual time after which mending begins, whatever the steps */
+    unsigned crash, crash_both, cut, one_way, stall, freeze, slow_disk, write_error, read_error, flush_error, unreadable;
     unsigned no_space, meta_error, budget, spurious_timer;
-    unsigned pause, resume, replace, stop, tune, switchover, probe;
+    unsigned pause, resume, replace, stop, tune, switchover, failover, discard, probe;
     unsigned crash_every, cut_every; /* steps, on average; 0: never */
     unsigned write_percent, big_percent, partial_percent;
     bool calm;   /* nothing breaks, and the administrator pauses and resumes with sense */
@@ -200,12 +203,15 @@ struct sim_lane { /* to one site */
     struct sr_peer_msg *queue[SIM_MESSAGES_MAX];
     uint32_t head, n;
     uint64_t last_due_us, stalled_until_us;
+    uint64_t trouble_us; /* until then it stalled, the last time */
 };
 
 struct sim_wire {
     bool connected;        /* one connection exists; a site may not know yet, or not know any more */
     uint32_t connection;   /* its number: events of older ones are void */
     uint64_t cut_until_us; /* no new one before */
+    uint64_t dead_us;      /* one direction is dead, and the heartbeat finds out then; 0: no */
+    uint64_t up_since_us;  /* both sites know of the connection since then */
     struct sim_lane lane[2];
 };
 
@@ -216,6 +222,8 @@ void sim_wire_connect(struct sim_world *world); /* if it is possible now */
 void sim_wire_up(struct sim_world *world, unsigned site, uint32_t connection);
 void sim_wire_down(struct sim_world *world, unsigned site);
 bool sim_wire_quiet(const struct sim_world *world);
+/* Since then both sites could talk to each other all the time, and nothing held either up. */
+bool sim_wire_clear_since(const struct sim_world *world, uint64_t since_us);
 bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
                             uint64_t length_bytes);
 
@@ -224,6 +232,7 @@ bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint
 #define SIM_WRITES_MAX     8192
 #define SIM_CANDIDATES_MAX (1u << 18)
 #define SIM_TICK_MAX       UINT32_MAX
+#define SIM_GARBAGE        UINT32_C(0x80000000) /* stamps from here on are of no write */
 
 /* A host's write (or zero, or trim).  Ticks count what hosts can see: requests issued and answered. */
 struct sim_write {
@@ -245,27 +254,41 @@ struct sim_sector {
     uint32_t first, n, cap; /* candidates, in the order of issue */
 };
 
-struct sim_model {
-    uint32_t tick;
-    uint32_t n_writes, n_limbo;
+struct sim_line {
+    uint32_t n_limbo;
     struct sim_write writes[SIM_WRITES_MAX];
     struct sim_sector sectors[SIM_HOT_SECTORS_MAX];
     uint32_t n_candidates;
     struct sim_candidate candidates[SIM_CANDIDATES_MAX];
 };
 
+struct sim_model {
+    uint32_t tick;
+    uint32_t n_writes; /* numbers are the same in both lines; one that a line does not know has start 0 there */
+    uint8_t of[2];     /* which line is a site's; equal: both share it */
+    struct sim_line line[2];
+};
+
 void sim_model_init(struct sim_world *world);
-bool sim_model_full(const struct sim_model *model);
-uint32_t sim_model_begin(struct sim_world *world, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes,
-                         bool zero);
-void sim_model_acked(struct sim_world *world, uint32_t write);
-void sim_model_refused(struct sim_world *world, uint32_t write);   /* answered with an error: it ends here */
-void sim_model_abandoned(struct sim_world *world, uint32_t write); /* its connection is gone */
-void sim_model_expire(struct sim_world *world); /* after each step: which abandoned writes cannot land any more */
-void sim_model_read(struct sim_world *world, uint32_t start, uint32_t volume, uint64_t offset_bytes,
+bool sim_model_full(const struct sim_world *world);
+bool sim_model_joined(const struct sim_world *world);
+void sim_model_fork(struct sim_world *world, unsigned stays); /* that site's line stays as it is now */
+void sim_model_join(struct sim_world *world, unsigned follower);
+/* Writes acknowledged in this site's line that the other one's lacks. */
+uint32_t sim_model_only_here(const struct sim_world *world, unsigned site, uint32_t *example);
+uint32_t sim_model_begin(struct sim_world *world, unsigned site, uint32_t volume, uint64_t offset_bytes,
+                         uint64_t length_bytes, bool zero);
+void sim_model_acked(struct sim_world *world, unsigned site, uint32_t write, bool mirrored); /* the peer holds it too */
+void sim_model_refused(struct sim_world *world, unsigned site, uint32_t write); /* answered with an error: it ends here */
+void sim_model_abandoned(struct sim_world *world, uint32_t write);              /* its connection is gone */
+bool sim_model_expects(const struct sim_world *world); /* abandoned writes may still land */
+void sim_model_expire(struct sim_world *world);        /* after each step: which cannot any more */
+void sim_model_read(struct sim_world *world, unsigned site, uint32_t start, uint32_t volume, uint64_t offset_bytes,
                     uint64_t length_bytes, const uint8_t *bytes);
-void sim_model_rebase(struct sim_world *world, unsigned site); /* the truth is now what that disk holds */
-bool sim_model_after(const struct sim_world *world, uint64_t stamp, uint32_t write); /* not certainly older */
+void sim_model_rebase(struct sim_world *world, unsigned site); /* its line is now what its disk holds */
+bool sim_model_after(const struct sim_world *world, unsigned site, uint64_t stamp,
+                     uint32_t write);                         /* not certainly older, in that site's line */
+void sim_model_holds(struct sim_world *world, unsigned site); /* the copy lacks nothing of its line */
 /* The copy is what a crash at one moment could have left; that moment not before tick `since`. */
 void sim_model_image(struct sim_world *world, unsigned site, uint32_t since);
 
@@ -307,20 +330,27 @@ bool sim_host_sweep(struct sim_world *world);                /* reads every hot 
 
 /* ---- admin.c --------------------------------------------------------------------------------------------- */
 
+#define SIM_COMMANDS_MAX 4 /* open at a site at once */
+
 struct sim_command {
-    bool waiting;
+    bool open, force;
     uint64_t id, start_us;
     enum sr_admin_command command;
 };
 
 struct sim_admin {
-    struct sim_command command[2]; /* one at a time at each site */
+    struct sim_command commands[2][SIM_COMMANDS_MAX];
     uint64_t next_id;
 };
 
 void sim_admin_visit(struct sim_world *world);
-void sim_admin_mend(struct sim_world *world); /* one look around: resume, replace, heal */
+void sim_admin_mend(struct sim_world *world); /* one look around: resume, replace, failover, discard */
 void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr_error error, const char *text);
+void sim_admin_crash(struct sim_world *world, unsigned site);
+unsigned sim_admin_busy(const struct sim_world *world, unsigned site); /* open commands */
+/* The oldest open one of that kind; NULL: none. */
+const struct sim_command *sim_admin_open(const struct sim_world *world, unsigned site, enum sr_admin_command command);
+bool sim_admin_forced(const struct sim_world *world, unsigned site); /* a forced failover is open */
 
 /* ---- faults.c -------------------------------------------------------------------------------------------- */
 
@@ -346,11 +376,12 @@ struct sim_pause {
 
 struct sim_checks {
     struct sim_pause pause;
-    bool lost; /* the only complete copy is gone; nobody has served since */
-    bool ever_lost;
+    bool ever_lost;     /* the only complete copy was lost */
+    uint32_t failovers; /* that became durable */
+    uint64_t met_us;    /* since then both sites know of a conflict, and serve; 0: they do not */
 };
 
-void sim_check_reply(struct sim_world *world, unsigned site, const struct sim_request *request);
+bool sim_check_reply(struct sim_world *world, unsigned site, const struct sim_request *request);
 void sim_check_step(struct sim_world *world, unsigned site);
 void sim_check_serve(struct sim_world *world, unsigned site);
 void sim_check_record(struct sim_world *world, unsigned site, const struct sr_record *before,
@@ -361,8 +392,7 @@ void sim_check_written(struct sim_world *world, uint32_t volume, uint64_t offset
 void sim_check_command(struct sim_world *world, unsigned site, enum sr_admin_command command);
 void sim_check_command_done(struct sim_world *world, unsigned site, enum sr_admin_command command,
                             enum sr_error error);
-void sim_check_disturbed(struct sim_world *world);      /* a fault: what was measured is void */
-bool sim_check_all_lost(const struct sim_world *world); /* no usable copy is left, and rightly so */
+void sim_check_disturbed(struct sim_world *world); /* a fault: what was measured is void */
 bool sim_check_both_in_sync(struct sim_world *world);
 void sim_check_end(struct sim_world *world);
 
@@ -397,7 +427,7 @@ struct sim_site {
     struct sr_core *core;
     struct sr_actions actions;
     struct sr_budget budget;
-    uint64_t frozen_until_us;
+    uint64_t frozen_until_us, started_us;
     uint64_t disturbed_until_us; /* local trouble that may delay hosts */
     uint32_t timer;              /* number of the timer that counts */
     bool link_up;                /* LINK_UP was handed in, LINK_DOWN not yet */
@@ -417,6 +447,7 @@ struct sim_stats {
     uint64_t crashes, cuts, stalls, freezes, disk_errors, no_space, meta_errors, budget_shortages, spurious_timers;
     uint64_t commands[8], tunes, replies, reply_errors, reads, writes, messages, commits, ios;
     uint64_t images, exact_resyncs, equal_checks, only_copies_lost;
+    uint64_t failovers, forced, partings, adoptions, given_up, one_way;
     uint32_t n_modes;
     char modes[SIM_MODES_MAX][24];
     uint64_t edges[SIM_MODES_MAX][SIM_MODES_MAX];

@@ -37,6 +37,19 @@ bool sim_wire_quiet(const struct sim_world *world)
     return world->wire.lane[0].n == 0 && world->wire.lane[1].n == 0;
 }
 
+bool sim_wire_clear_since(const struct sim_world *world, uint64_t since_us)
+{
+    const struct sim_wire *wire = &world->wire;
+
+    if (!wire->connected || wire->dead_us != 0 || wire->up_since_us == 0 || wire->up_since_us >= since_us)
+        return false;
+    for (unsigned i = 0; i < 2; i++)
+        if (!world->site[i].link_up || wire->lane[i].trouble_us >= since_us ||
+            world->site[i].frozen_until_us >= since_us)
+            return false;
+    return true;
+}
+
 static uint64_t due(struct sim_world *world, unsigned to)
 {
     struct sim_lane *lane = &world->wire.lane[to];
@@ -139,6 +152,7 @@ static void drop_messages(struct sim_world *world)
 void sim_wire_cut(struct sim_world *world)
 {
     drop_messages(world);
+    world->wire.dead_us = world->wire.up_since_us = 0;
     if (!world->wire.connected)
         return;
     sim_trace(world, "  link cut");
@@ -190,5 +204,7 @@ void sim_wire_up(struct sim_world *world, unsigned site, uint32_t connection)
     if (!world->wire.connected || connection != world->wire.connection)
         return; /* cut before it was heard of */
     world->site[site].link_up = true;
+    if (world->site[!site].link_up)
+        world->wire.up_since_us = world->now_us;
     sim_world_step(world, site, &event);
 }

@@ -18,7 +18,6 @@
 
 #include "base/assert.h"
 
-#define FAULTS_US_MAX     (UINT64_C(300) * 1000)
 #define MENDING_STEPS_MAX 60000u
 #define MENDING_US_MAX    (UINT64_C(600) * 1000000)
 
@@ -286,6 +285,7 @@ void sim_world_start(struct sim_world *world, unsigned site)
     me->up = true;
     me->serving = me->link_up = me->met_peer = me->stopping = false;
     me->mode = UINT8_MAX;
+    me->started_us = world->now_us;
     now.wall_ms = UINT64_C(1700000000000) + world->now_us / 1000;
     uint64_t bits[2] = {sim_random(&world->rng), sim_random(&world->rng)};
     memcpy(now.random.b, bits, sizeof(bits));
@@ -324,7 +324,7 @@ void sim_world_crash(struct sim_world *world, unsigned site, uint64_t restart_af
     sim_wire_cut(world);
     forget_process(world, site);
     sim_host_crash(world, site);
-    world->admin.command[site].waiting = false;
+    sim_admin_crash(world, site);
     me->stopping = false;
     me->frozen_until_us = me->disturbed_until_us = 0;
     if (me->budget.used_bytes != me->budget_taken)
@@ -410,7 +410,7 @@ static void run_one(struct sim_world *world)
     world->stats->events[event.kind]++;
     dispatch(world, &event);
     sim_fault_step(world);
-    if (world->model.n_limbo > 0)
+    if (sim_model_expects(world))
         sim_model_expire(world);
     sim_check_waits(world);
 }
@@ -427,10 +427,11 @@ static void begin(struct sim_world *world, uint64_t seed, enum sim_profile profi
         sim_layout_reset(&world->site[i]);
         world->wire.lane[i].head = world->wire.lane[i].n = 0;
         world->wire.lane[i].last_due_us = world->wire.lane[i].stalled_until_us = 0;
+        world->wire.lane[i].trouble_us = 0;
     }
     world->wire.connected = false;
     world->wire.connection = 0;
-    world->wire.cut_until_us = 0;
+    world->wire.cut_until_us = world->wire.dead_us = world->wire.up_since_us = 0;
     memset(&world->hosts, 0, sizeof(world->hosts));
     memset(&world->admin, 0, sizeof(world->admin));
     memset(&world->checks, 0, sizeof(world->checks));
@@ -487,7 +488,7 @@ static void end(struct sim_world *world)
 bool sim_world_run(struct sim_world *world, uint64_t seed, enum sim_profile profile, uint32_t steps)
 {
     begin(world, seed, profile, steps);
-    uint64_t deadline_us = world->now_us + FAULTS_US_MAX; /* nothing may happen for long: no site serves */
+    uint64_t deadline_us = world->now_us + world->params.faults_us; /* nothing may happen for long: no site serves */
     while (!world->failed && world->steps < world->params.steps && world->now_us < deadline_us) {
         SR_ASSERT(world->n_events > 0);
         run_one(world);
