@@ -102,11 +102,17 @@ static uint32_t record_crc(const void *key, size_t key_bytes, const uint8_t *val
     return sr_crc32c(crc, value + SR_META_HEADER_BYTES, value_bytes - SR_META_HEADER_BYTES);
 }
 
+/* A kind of record whose fields were never added to keeps its version, so that an older daemon still reads it. */
+static uint8_t version_of(enum sr_meta_kind kind)
+{
+    return kind == SR_META_KIND_VOLUME || kind == SR_META_KIND_COLLECTION ? SR_META_VERSION : 1;
+}
+
 /* The body is in place behind the header.  Returns the size of the whole value. */
 static size_t seal(enum sr_meta_kind kind, const void *key, size_t key_bytes, uint8_t *value, size_t body_bytes)
 {
     size_t value_bytes = SR_META_HEADER_BYTES + body_bytes;
-    struct disk_header header = {.version = SR_META_VERSION, .kind = (uint8_t)kind};
+    struct disk_header header = {.version = version_of(kind), .kind = (uint8_t)kind};
 
     SR_ASSERT(value_bytes <= SR_META_VALUE_MAX_BYTES);
     memcpy(value, &header, sizeof(header));
@@ -130,7 +136,7 @@ static enum sr_error open_header(const void *key, size_t key_bytes, const uint8_
         *why = "checksum mismatch";
         return SR_E_CORRUPT;
     }
-    if (header.version > SR_META_VERSION) {
+    if (header.version > version_of((enum sr_meta_kind)header.kind)) {
         *why = "written by a newer syncrep";
         return SR_E_VERSION;
     }

@@ -27,7 +27,7 @@
 #include "base/units.h"
 #include "meta/meta.h"
 
-#define SR_META_VERSION            2 /* 1: without the times of the lineage and pending members */
+#define SR_META_VERSION            2 /* of volumes and collections; 1: all others, and these without the fields added since */
 #define SR_META_HEADER_BYTES       8
 #define SR_META_VALUE_MAX_BYTES    8192  /* of any record; what parses is shorter than that */
 #define SR_META_PARSE_BUDGET_BYTES 65536 /* what protobuf-c may allocate for one record */

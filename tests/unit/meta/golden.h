@@ -16,6 +16,16 @@
     "676e757c838a91989fa632103d444b525960676e757c838a91989fa632103e454c535a61686f767d848b9299a0a73801"               \
     "700178e807"
 
+/* The same two as they are written now (version 2): the fields added since are at their defaults, so not there. */
+#define GOLDEN_VOLUME_2                                                                                              \
+    "02020000719e1ffd0a106e757c838a91989fa6adb4bbc2c9d0d710031a04766f6c3922046d61696e2a10c9d0d7dee5ec"               \
+    "f3fa01080f161d242b3232082f6465762f76646238808080808020400148015080d095ffbc31"
+
+#define GOLDEN_COLLECTION_2                                                                                          \
+    "0203000000f85efa0a04766f6c35125508011210383f464d545b626970777e858c939aa1180120012a103d444b525960"               \
+    "676e757c838a91989fa632103d444b525960676e757c838a91989fa632103e454c535a61686f767d848b9299a0a73801"               \
+    "700178e807"
+
 #define GOLDEN_INTENT "01040000f268221b"
 
 #define GOLDEN_EXACT "010500001332d97f00030609"

@@ -71,11 +71,11 @@ static void assert_newer_refused(enum sr_meta_db db, const void *key, size_t key
     const char *why;
 
     memcpy(v, value, bytes);
-    v[0] = 2;
+    v[0] = (uint8_t)(value[0] + 1);
     reseal(key, key_bytes, v, bytes);
     assert_int_equal(sr_meta_parse(db, key, key_bytes, v, bytes, &entry, &why), SR_E_VERSION);
     assert_string_equal(why, "written by a newer syncrep");
-    v[0] = 1;
+    v[0] = value[0];
     v[2] = 1; /* reserved */
     reseal(key, key_bytes, v, bytes);
     assert_int_equal(parse(db, key, key_bytes, v, bytes, &entry), SR_E_CORRUPT);
@@ -118,7 +118,7 @@ static void volume_record(void **state)
     volume.state = SR_VOLUME_DELETING;
     strcpy(volume.path, "/dev/vdb");
     size_t bytes = sr_meta_format_volume(&volume, value);
-    assert_hex(value, bytes, GOLDEN_VOLUME);
+    assert_hex(value, bytes, GOLDEN_VOLUME_2);
     assert_int_equal(parse(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes, &entry), SR_OK);
     assert_memory_equal(&entry.volume, &volume, sizeof(volume));
     assert_every_damage_refused(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes);
@@ -130,6 +130,8 @@ static void volume_record(void **state)
     memset(volume.path, '/', sizeof(volume.path) - 1);
     volume.size_bytes = SR_VOLUME_MAX_BYTES;
     volume.created_wall_ms = UINT64_MAX;
+    volume.pending_collection = make_uuid(70);
+    memset(volume.pending_name, 'q', SR_NAME_MAX);
     bytes = sr_meta_format_volume(&volume, value);
     assert_int_equal(parse(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes, &entry), SR_OK);
     assert_memory_equal(&entry.volume, &volume, sizeof(volume));
@@ -160,6 +162,62 @@ static void volume_record_with_impossible_field_is_refused(void **state)
     }
 }
 
+static size_t from_hex(const char *hex, uint8_t *bytes)
+{
+    size_t n = strlen(hex) / 2;
+
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(sscanf(hex + 2 * i, "%2hhx", &bytes[i]), 1);
+    return n;
+}
+
+static struct sr_meta_collection full_collection(void);
+
+/* What a daemon before the fields were added has written is read, with the fields at their defaults. */
+static void records_of_version_1_are_read(void **state)
+{
+    (void)state;
+    struct sr_meta_volume volume = make_volume(9);
+    struct sr_meta_collection collection = full_collection();
+    struct sr_meta_entry entry;
+    uint8_t value[SR_META_VALUE_MAX_BYTES];
+    size_t bytes = from_hex(GOLDEN_VOLUME, value);
+
+    volume.imported = volume.creator = true;
+    volume.state = SR_VOLUME_DELETING;
+    strcpy(volume.path, "/dev/vdb");
+    assert_int_equal(parse(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes, &entry), SR_OK);
+    assert_memory_equal(&entry.volume, &volume, sizeof(volume));
+    bytes = from_hex(GOLDEN_COLLECTION, value);
+    assert_int_equal(parse(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes, &entry), SR_OK);
+    assert_memory_equal(&entry.collection, &collection, sizeof(collection));
+}
+
+/* The times of a lineage, and where a volume may have gone. */
+static void fields_of_version_2(void **state)
+{
+    (void)state;
+    struct sr_meta_volume volume = make_volume(9);
+    struct sr_meta_collection collection = full_collection();
+    struct sr_meta_entry entry;
+    uint8_t value[SR_META_VALUE_MAX_BYTES];
+
+    volume.pending_collection = make_uuid(70);
+    strcpy(volume.pending_name, "grp");
+    size_t bytes = sr_meta_format_volume(&volume, value);
+    assert_int_equal(parse(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes, &entry), SR_OK);
+    assert_memory_equal(&entry.volume, &volume, sizeof(volume));
+    memset(volume.pending_name, 0, sizeof(volume.pending_name));
+    bytes = sr_meta_format_volume(&volume, value);
+    assert_int_equal(parse(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes, &entry), SR_E_CORRUPT);
+
+    collection.record.gen_wall_ms = UINT64_C(1764547200123);
+    collection.record.synced_wall_ms = UINT64_C(1764547200456);
+    bytes = sr_meta_format_collection(&collection, value);
+    assert_int_equal(parse(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes, &entry), SR_OK);
+    assert_memory_equal(&entry.collection, &collection, sizeof(collection));
+}
+
 static struct sr_meta_collection full_collection(void)
 {
     struct sr_meta_collection collection = make_collection(5);
@@ -184,7 +242,7 @@ static void collection_record(void **state)
     uint8_t value[SR_META_VALUE_MAX_BYTES];
 
     size_t bytes = sr_meta_format_collection(&collection, value);
-    assert_hex(value, bytes, GOLDEN_COLLECTION);
+    assert_hex(value, bytes, GOLDEN_COLLECTION_2);
     assert_int_equal(parse(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes, &entry), SR_OK);
     assert_memory_equal(&entry.collection, &collection, sizeof(collection));
     assert_every_damage_refused(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes);
@@ -329,6 +387,8 @@ int main(void)
         cmocka_unit_test(site_record),
         cmocka_unit_test(volume_record),
         cmocka_unit_test(volume_record_with_impossible_field_is_refused),
+        cmocka_unit_test(records_of_version_1_are_read),
+        cmocka_unit_test(fields_of_version_2),
         cmocka_unit_test(collection_record),
         cmocka_unit_test(collection_record_that_breaks_the_lineage_is_refused),
         cmocka_unit_test(protobuf_with_unknown_field_is_newer),
