@@ -264,7 +264,7 @@ static const struct sr_uuid *volume_uuid(struct sr_uuid *uuid, uint32_t volume)
 void sim_world_start(struct sim_world *world, unsigned site)
 {
     struct sim_site *me = &world->site[site];
-    struct sr_core_volume volumes[SIM_VOLUMES_MAX];
+    struct sr_core_volume volumes[SIM_VOLUMES_MAX] = {0};
     struct sr_core_config config = {.tuning = world->params.tuning,
                                     .n_volumes = world->layout.n_volumes,
                                     .volumes = volumes,
