@@ -105,7 +105,9 @@ static uint32_t record_crc(const void *key, size_t key_bytes, const uint8_t *val
 /* A kind of record whose fields were never added to keeps its version, so that an older daemon still reads it. */
 static uint8_t version_of(enum sr_meta_kind kind)
 {
-    return kind == SR_META_KIND_VOLUME || kind == SR_META_KIND_COLLECTION ? SR_META_VERSION : 1;
+    bool known = kind >= SR_META_KIND_SITE && kind <= SR_META_KIND_BAD;
+
+    return known && kind != SR_META_KIND_VOLUME && kind != SR_META_KIND_COLLECTION ? 1 : SR_META_VERSION;
 }
 
 /* The body is in place behind the header.  Returns the size of the whole value. */
