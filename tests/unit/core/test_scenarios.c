@@ -1,0 +1,581 @@
+/* test_scenarios.c - two cores, step by step, in situations that random schedules meet rarely.
+ *
+ * Each site has a disk in memory; disk work, commits and messages are carried out in order unless a test holds them
+ * back; time moves only by advance(). */
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/core.h"
+
+#define VOLUME_BYTES (64u << 20)
+#define IOS_MAX      1024
+#define QUEUE_MAX    65536
+#define REPLIES_MAX  64
+#define NO_REPLY     (-1)
+#define BUDGET_US    5000000u
+
+struct site {
+    struct sr_core *core;
+    struct sr_actions actions;
+    uint8_t *disk;
+    struct sr_disk_io ios[IOS_MAX];
+    bool io_used[IOS_MAX];
+    struct sr_commit *commits[64];
+    uint32_t n_commits;
+    struct sr_peer_msg *out[QUEUE_MAX];
+    uint32_t n_out;
+    uint64_t timer_us, timer_events;
+    int replies[REPLIES_MAX]; /* enum sr_error, or NO_REPLY */
+    int admin;                /* of the last command; NO_REPLY: not answered */
+    bool serving;
+    /* what a test does to it */
+    bool hold_messages;
+    bool (*hold)(const struct sr_disk_io *io);
+    bool (*fails)(const struct sr_disk_io *io);
+};
+
+static struct site sites[2];
+static uint64_t now_us;
+static bool link_is_up;
+static uint32_t randoms;
+
+/* ---- the surroundings of a core --------------------------------------------------------------------------------------- */
+
+static struct sr_event make_event(enum sr_event_type type)
+{
+    struct sr_event event = {.type = type, .now_us = now_us, .wall_ms = now_us / 1000};
+
+    randoms++;
+    memcpy(event.random.b, &randoms, sizeof(randoms));
+    event.random.b[15] = 1;
+    return event;
+}
+
+static void take_one(struct site *site, struct sr_action *action)
+{
+    uint32_t i = 0;
+
+    switch (action->type) {
+    case SR_ACT_DISK:
+        while (site->io_used[i])
+            i++;
+        assert_true(i < IOS_MAX);
+        site->io_used[i] = true;
+        site->ios[i] = action->disk;
+        break;
+    case SR_ACT_COMMIT:
+        assert_true(site->n_commits < 64);
+        site->commits[site->n_commits++] = action->commit;
+        break;
+    case SR_ACT_SEND:
+        if (!link_is_up)
+            sr_peer_msg_free(action->msg);
+        else
+            site->out[site->n_out++] = action->msg;
+        assert_true(site->n_out < QUEUE_MAX);
+        break;
+    case SR_ACT_REPLY:
+        site->replies[action->reply.id] = action->reply.error;
+        break;
+    case SR_ACT_ADMIN:
+        site->admin = action->admin.error;
+        break;
+    case SR_ACT_TIMER:
+        site->timer_us = action->timer_us;
+        break;
+    case SR_ACT_SERVE:
+        site->serving = action->serve;
+        break;
+    case SR_ACT_LINK_FAULT:
+    case SR_ACT_HALT:
+        fail_msg("%s", action->text);
+        break;
+    default:
+        break;
+    }
+}
+
+static void take(struct site *site)
+{
+    for (uint32_t i = 0; i < site->actions.n; i++)
+        take_one(site, &site->actions.list[i]);
+    sr_core_check(site->core);
+}
+
+static void step(struct site *site, struct sr_event *event)
+{
+    sr_core_step(site->core, event, &site->actions);
+    take(site);
+}
+
+static void carry_out(struct site *site, const struct sr_disk_io *io)
+{
+    uint8_t *at = site->disk + io->offset_bytes;
+
+    switch (io->op) {
+    case SR_DISK_READ:
+        memcpy(io->buf->data + io->buf_offset, at, io->length_bytes);
+        break;
+    case SR_DISK_WRITE:
+        memcpy(at, io->buf->data + io->buf_offset, io->length_bytes);
+        break;
+    case SR_DISK_ZERO:
+        memset(at, 0, io->length_bytes);
+        break;
+    case SR_DISK_HASH: /* any digest will do that tells these tests' blocks apart */
+        for (uint64_t block = 0; block < io->length_bytes / SR_BLOCK_BYTES; block++)
+            memcpy(io->buf->data + io->buf_offset + block * SR_DIGEST_BYTES, at + block * SR_BLOCK_BYTES, SR_DIGEST_BYTES);
+        break;
+    case SR_DISK_FLUSH:
+        break;
+    }
+}
+
+static bool run_io(struct site *site, uint32_t i)
+{
+    struct sr_disk_io io = site->ios[i];
+    struct sr_event event = make_event(SR_EV_DISK_DONE);
+
+    if (site->hold && site->hold(&io))
+        return false;
+    site->io_used[i] = false;
+    event.disk.io = io.io;
+    if (site->fails && site->fails(&io))
+        event.disk.error = SR_E_IO;
+    else
+        carry_out(site, &io);
+    step(site, &event);
+    return true;
+}
+
+static bool run_site(struct site *site, struct site *other)
+{
+    bool did = false;
+
+    for (uint32_t i = 0; i < IOS_MAX; i++)
+        did |= site->io_used[i] && run_io(site, i);
+    if (site->n_commits > 0) {
+        struct sr_event event = make_event(SR_EV_META_DONE);
+        event.meta.commit = site->commits[0]->commit;
+        memmove(site->commits, site->commits + 1, --site->n_commits * sizeof(site->commits[0]));
+        step(site, &event);
+        did = true;
+    }
+    if (site->n_out > 0 && !site->hold_messages) {
+        struct sr_event event = make_event(SR_EV_PEER_MSG);
+        event.msg = site->out[0];
+        memmove(site->out, site->out + 1, --site->n_out * sizeof(site->out[0]));
+        step(other, &event);
+        did = true;
+    }
+    if (site->timer_us && site->timer_us <= now_us) {
+        struct sr_event event = make_event(SR_EV_TIME);
+        site->timer_us = 0;
+        site->timer_events++;
+        step(site, &event);
+        did = true;
+    }
+    return did;
+}
+
+static void run(void)
+{
+    for (int turn = 0;; turn++) {
+        bool did = run_site(&sites[0], &sites[1]);
+        did |= run_site(&sites[1], &sites[0]);
+        if (!did)
+            return;
+        assert_true(turn < 1000000);
+    }
+}
+
+static void advance(uint64_t us)
+{
+    uint64_t end_us = now_us + us;
+
+    run();
+    while (now_us < end_us) {
+        uint64_t next_us = end_us;
+        for (int i = 0; i < 2; i++)
+            if (sites[i].timer_us && sites[i].timer_us < next_us)
+                next_us = sites[i].timer_us;
+        now_us = next_us > now_us ? next_us : now_us + 1;
+        run();
+    }
+}
+
+static void connect_sites(bool up)
+{
+    link_is_up = up;
+    for (int i = 0; i < 2; i++) {
+        while (!up && sites[i].n_out > 0)
+            sr_peer_msg_free(sites[i].out[--sites[i].n_out]);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct sr_event event = make_event(up ? SR_EV_LINK_UP : SR_EV_LINK_DOWN);
+        step(&sites[i], &event);
+    }
+}
+
+/* ---- what tests do -------------------------------------------------------------------------------------------------------- */
+
+static struct sr_core_tuning tuning(void)
+{
+    return (struct sr_core_tuning){.stall_budget_ms = BUDGET_US / 1000,
+                                   .hot_regions_max = 1024,
+                                   .cool_after_ms = 10000,
+                                   .retry_min_ms = 1000,
+                                   .retry_max_ms = 60000,
+                                   .resync_parallel = 4,
+                                   .resync_min_bytes_per_s = 4u << 20,
+                                   .resync_latency_factor_percent = 200};
+}
+
+static void boot(int i, const struct sr_record *record)
+{
+    struct sr_core_volume volume = {.uuid.b[0] = 9, .size_bytes = VOLUME_BYTES};
+    struct sr_core_config config = {.tuning = tuning(),
+                                    .n_volumes = 1,
+                                    .volumes = &volume,
+                                    .name = "v",
+                                    .peer_name = i ? "a" : "b"};
+    struct sr_event event = make_event(SR_EV_TIME);
+
+    sites[i].core = sr_core_new(&config, record);
+    assert_non_null(sites[i].core);
+    sites[i].admin = NO_REPLY;
+    sr_core_start(sites[i].core, &event, &sites[i].actions);
+    take(&sites[i]);
+}
+
+static struct sr_record record_of(bool active)
+{
+    return (struct sr_record){.role = active ? SR_ROLE_ACTIVE : SR_ROLE_ALTERNATE, .gen.b[0] = 1, .consistent = true};
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(sites, 0, sizeof(sites));
+    now_us = 1000000;
+    link_is_up = false;
+    for (int i = 0; i < 2; i++) {
+        sites[i].disk = calloc(1, VOLUME_BYTES);
+        for (int k = 0; k < REPLIES_MAX; k++)
+            sites[i].replies[k] = NO_REPLY;
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        while (sites[i].n_out > 0)
+            sr_peer_msg_free(sites[i].out[--sites[i].n_out]);
+        sr_core_free(sites[i].core);
+        sr_actions_free(&sites[i].actions);
+        free(sites[i].disk);
+    }
+    return 0;
+}
+
+static void start_pair(void)
+{
+    struct sr_record a = record_of(true), b = record_of(false);
+
+    boot(0, &a);
+    boot(1, &b);
+    connect_sites(true);
+    advance(100000);
+}
+
+/* The buffer of request `id`; a read's stays for the test to look at. */
+static struct sr_buf *ask(int i, int id, enum sr_host_op op, uint64_t offset, uint64_t length, int fill)
+{
+    struct sr_event event = make_event(SR_EV_HOST);
+    bool has_data = op == SR_HOST_READ || op == SR_HOST_WRITE;
+    struct sr_buf *buf = has_data ? sr_buf_alloc(NULL, length) : NULL;
+
+    if (buf)
+        memset(buf->data, fill, length);
+    event.host =
+        (struct sr_host_request){.id = (uint64_t)id, .op = op, .offset_bytes = offset, .length_bytes = length, .buf = buf};
+    step(&sites[i], &event);
+    if (op == SR_HOST_READ)
+        return buf;
+    sr_buf_unref(buf);
+    return NULL;
+}
+
+static void command(int i, enum sr_admin_command what)
+{
+    struct sr_event event = make_event(SR_EV_ADMIN);
+
+    sites[i].admin = NO_REPLY;
+    event.admin.id = 1;
+    event.admin.command = what;
+    step(&sites[i], &event);
+}
+
+static struct sr_core_status status_of(int i)
+{
+    struct sr_core_status status;
+
+    sr_core_status(sites[i].core, now_us, &status);
+    return status;
+}
+
+static bool first_block(const struct sr_disk_io *io)
+{
+    return io->op == SR_DISK_WRITE && io->offset_bytes == 0;
+}
+
+static bool every_write(const struct sr_disk_io *io)
+{
+    return io->op == SR_DISK_WRITE;
+}
+
+/* ---- who serves -------------------------------------------------------------------------------------------------------- */
+
+/* A pause holds up the copying, not the rule that one site serves: the old site stops when it hears of the failover. */
+static void paused_and_failed_over(void **state)
+{
+    (void)state;
+    start_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 1);
+    advance(1000);
+    connect_sites(false);
+    advance(1000000);
+    command(1, SR_ADMIN_PAUSE);
+    advance(1000000);
+    command(1, SR_ADMIN_FAILOVER);
+    advance(3000000);
+    ask(1, 2, SR_HOST_WRITE, 0, 4096, 9);
+    advance(7000000);
+    connect_sites(true);
+    advance(3000000);
+    assert_true(sites[1].serving);
+    assert_false(sites[0].serving);
+    command(1, SR_ADMIN_RESUME);
+    advance(3000000);
+    assert_int_equal(status_of(0).sync, SR_SYNC_IN_SYNC);
+    assert_memory_equal(sites[0].disk, sites[1].disk, VOLUME_BYTES);
+}
+
+/* The alternate cannot know what the active site does when their session has ended: it claims nothing. */
+static void the_alternate_claims_nothing(void **state)
+{
+    (void)state;
+    start_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 1);
+    advance(1000);
+    assert_int_equal(status_of(1).sync, SR_SYNC_IN_SYNC);
+    command(1, SR_ADMIN_PAUSE);
+    run();
+    ask(0, 2, SR_HOST_WRITE, 0, 4096, 2);
+    run();
+    assert_int_equal(sites[0].replies[2], SR_OK);
+    sites[1].hold = every_write;
+    command(1, SR_ADMIN_RESUME);
+    run();
+    assert_int_not_equal(status_of(1).sync, SR_SYNC_IN_SYNC);
+    connect_sites(false);
+    run();
+    assert_int_not_equal(status_of(1).sync, SR_SYNC_IN_SYNC);
+}
+
+/* ---- how long hosts wait -------------------------------------------------------------------------------------------------- */
+
+/* A write behind a copy that hangs at the peer: the peer may make it wait for the budget, no longer. */
+static void behind_a_copy(void **state)
+{
+    (void)state;
+    start_pair();
+    connect_sites(false);
+    ask(0, 1, SR_HOST_WRITE, 0, 65536, 1);
+    advance(BUDGET_US + 500000);
+    sites[1].hold = every_write;
+    connect_sites(true);
+    advance(2000000);
+    ask(0, 2, SR_HOST_WRITE, 4096, 4096, 2);
+    advance(BUDGET_US + 100000);
+    assert_int_equal(sites[0].replies[2], SR_OK);
+    assert_int_equal(status_of(0).cause, SR_CAUSE_PEER_STALLED);
+}
+
+/* The disk here is slow, the peer is not: nobody goes alone for that. */
+static void slow_disk_here(void **state)
+{
+    (void)state;
+    start_pair();
+    sites[0].hold = first_block;
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 1);
+    ask(0, 2, SR_HOST_WRITE, 0, 4096, 2);
+    advance(BUDGET_US + 200000);
+    sites[1].hold_messages = true;
+    ask(0, 3, SR_HOST_WRITE, 65536, 4096, 3);
+    advance(100);
+    sites[1].hold_messages = false;
+    advance(1000);
+    assert_int_equal(status_of(0).sync, SR_SYNC_IN_SYNC);
+    sites[0].hold = NULL;
+    sites[1].hold_messages = true;
+    advance(500);
+    sites[1].hold_messages = false;
+    advance(500);
+    assert_int_equal(status_of(0).sync, SR_SYNC_IN_SYNC);
+    for (int id = 1; id <= 3; id++)
+        assert_int_equal(sites[0].replies[id], SR_OK);
+}
+
+/* A clean stop in the middle of a resync is one: maps are saved, and it is answered. */
+static void stop_in_a_resync(void **state)
+{
+    struct sr_event event = {0};
+
+    (void)state;
+    start_pair();
+    connect_sites(false);
+    ask(0, 1, SR_HOST_ZERO, 0, VOLUME_BYTES, 0);
+    advance(BUDGET_US + 500000);
+    event = make_event(SR_EV_TUNE);
+    event.tuning = tuning();
+    event.tuning.resync_max_bytes_per_s = 4u << 20;
+    step(&sites[0], &event);
+    connect_sites(true);
+    advance(500000);
+    assert_true(status_of(0).resyncing);
+    command(0, SR_ADMIN_STOP);
+    advance(1000000);
+    assert_int_equal(sites[0].admin, SR_OK);
+}
+
+/* ---- blocks that cannot be read -------------------------------------------------------------------------------------------- */
+
+static uint64_t bad_from, bad_to;
+
+static bool bad_read(const struct sr_disk_io *io)
+{
+    bool reads = io->op == SR_DISK_READ || io->op == SR_DISK_HASH;
+
+    return reads && io->offset_bytes < bad_to && io->offset_bytes + io->length_bytes > bad_from;
+}
+
+/* One bad block in a long read: the host gets all of it, and only that block is rewritten. */
+static void one_bad_block(void **state)
+{
+    struct sr_buf *buf;
+
+    (void)state;
+    start_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 1 << 20, 7);
+    advance(1000);
+    bad_from = 8192;
+    bad_to = 12288;
+    sites[0].fails = bad_read;
+    buf = ask(0, 2, SR_HOST_READ, 0, 1 << 20, 0);
+    advance(1000);
+    assert_int_equal(sites[0].replies[2], SR_OK);
+    for (uint32_t i = 0; i < 1 << 20; i += 512)
+        assert_int_equal(buf->data[i], 7);
+    sr_buf_unref(buf);
+    assert_int_equal(status_of(0).sync, SR_SYNC_IN_SYNC);
+}
+
+/* The last good copy is not given up for what cannot be read of it. */
+static void more_bad_blocks_than_are_listed(void **state)
+{
+    struct sr_record a = record_of(true), b = {0};
+    struct sr_buf *buf;
+
+    (void)state;
+    bad_from = 32u << 20;
+    bad_to = VOLUME_BYTES;
+    memset(sites[0].disk, 5, bad_from);
+    boot(0, &a);
+    boot(1, &b);
+    sites[0].fails = bad_read;
+    connect_sites(true);
+    advance(60000000);
+    assert_true(sites[0].serving);
+    assert_false(status_of(0).record.failed);
+    assert_int_equal(status_of(0).cause, SR_CAUSE_ACTIVE_IO_ERROR);
+    buf = ask(0, 1, SR_HOST_READ, 0, 4096, 0);
+    advance(1000);
+    assert_int_equal(sites[0].replies[1], SR_OK);
+    assert_int_equal(buf->data[0], 5);
+    sr_buf_unref(buf);
+    assert_memory_equal(sites[0].disk, sites[1].disk, bad_from);
+}
+
+/* While only unreadable blocks are left nothing is polled. */
+static void nothing_left_to_copy(void **state)
+{
+    (void)state;
+    start_pair();
+    connect_sites(false);
+    ask(0, 1, SR_HOST_WRITE, 0, 1 << 20, 1);
+    advance(BUDGET_US + 500000);
+    bad_from = 8192;
+    bad_to = 12288;
+    sites[0].fails = bad_read;
+    connect_sites(true);
+    advance(20000000);
+    uint64_t before = sites[0].timer_events;
+    advance(10000000);
+    assert_in_range(sites[0].timer_events - before, 0, 50);
+}
+
+/* A read fails and waits for its lock; meanwhile the copy that held the block is replaced by an empty one. */
+static void the_copy_that_held_it_is_gone(void **state)
+{
+    struct sr_record blank = {0};
+    struct sr_buf *buf;
+
+    (void)state;
+    start_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 8192, 1);
+    advance(1000);
+    bad_from = 4096;
+    bad_to = 8192;
+    sites[0].hold = first_block;
+    ask(0, 2, SR_HOST_WRITE, 0, 4096, 2); /* holds the lock */
+    run();
+    connect_sites(false);
+    buf = ask(0, 3, SR_HOST_READ, 4096, 4096, 0xee);
+    sites[0].fails = bad_read;
+    advance(BUDGET_US + 100000);
+    sr_core_free(sites[1].core);
+    memset(sites[1].disk, 0, VOLUME_BYTES);
+    boot(1, &blank);
+    connect_sites(true);
+    sites[0].hold = NULL;
+    advance(10000000);
+    if (sites[0].replies[3] == SR_OK) /* an error is right, data that nobody wrote last is not */
+        assert_int_equal(buf->data[0], 1);
+    sr_buf_unref(buf);
+    assert_int_equal(sites[0].disk[4096], 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(paused_and_failed_over, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_alternate_claims_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(behind_a_copy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(slow_disk_here, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_in_a_resync, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_bad_block, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(more_bad_blocks_than_are_listed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_left_to_copy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_copy_that_held_it_is_gone, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
