@@ -184,5 +184,27 @@ class Created(pair.Case):
             p.compare(name)
 
 
+class Resized(pair.Case):
+    def test_sizes_do_not_change(self):
+        """B21: there is no resize: asked for it is refused, and an image of another size is not used."""
+        p = self.pair(volumes={"v": "16MiB"})
+        self.assertEqual(p.ctl("a", "volume", "resize", "v", "--size", "32MiB").code, 2)
+        for size in 8 << 20, 32 << 20:
+            p.stop("b")
+            os.truncate(p.image("b", "v"), size)
+            p.start("b")
+            shown = p.wait_status("b", "v", mode="closed")
+            self.assertIn(str(16 << 20), shown["detail"])
+            p.wait_status("a", "v", serving=True, verdict="exposed")
+            handle = p.nbd("a", "v")
+            self.assertEqual(handle.get_size(), 16 << 20)
+            handle.pwrite(b"x" * 4096, (16 << 20) - 4096)
+            p.stop("b")
+            os.unlink(p.image("b", "v"))
+            p.start("b")
+            p.ctl_ok("b", "replace", "v")
+            p.compare("v")
+
+
 if __name__ == "__main__":
     pair.main()
