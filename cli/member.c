@@ -82,7 +82,7 @@ static int run_delete(struct cli *cli, int argc, char **argv)
     return cli_act_end(&act);
 }
 
-#define IN_SYNC_TEXT                                                                                                  \
+#define IN_SYNC_TEXT                                                                                                 \
     "Both collections must be in sync, and active at the same site. Hosts see a short\n"                             \
     "pause. At either site.\n"                                                                                       \
     "\n"
@@ -92,9 +92,10 @@ const struct verb verb_collection_create = {
     .word = "create",
     .summary = "Make a collection of volumes: one role, one state.",
     .usage = "NAME VOLUME...",
-    .help = "A collection is a consistency group: its volumes change role together, and leave\n"
-            "sync together at one point of the write order. It begins with its first volume.\n" IN_SYNC_TEXT "Examples:\n"
-            "  syncrepctl collection create db db-data db-log\n",
+    .help =
+        "A collection is a consistency group: its volumes change role together, and leave\n"
+        "sync together at one point of the write order. It begins with its first volume.\n" IN_SYNC_TEXT "Examples:\n"
+        "  syncrepctl collection create db db-data db-log\n",
     .run = run_create,
 };
 

@@ -1,8 +1,8 @@
 /* members.c - volumes move between collections, one at a time, without their hosts seeing more than a pause.
  *
  * Everything is a move of one volume: `add` to a collection that exists, `create` and `remove` to a new one, which
- * begins with a copy of the lineage that the volume had.  A collection that is left empty vanishes.  A move needs both
- * collections in sync, connected and active at the same site, so that the moved volume's copies are equal then.
+ * begins with a copy of the lineage that the volume had.  A collection that is left empty vanishes.  A move needs
+ * both collections in sync, connected and active at the same site, so that the moved volume's copies are equal then.
  *
  *   active site (coordinator)                                  other site
  *   ASK       MEMBER_PREPARE                                ->  `pending` in the volume's record, durable
@@ -15,11 +15,12 @@
  *             links up                                      <-  done
  *
  * Invariants
- *   M1  Before DECIDE anything that goes wrong leaves all as it was: the old cores' records are started again, the other
- *       site drops what is pending (MEMBER_ABORT, or at the next contact, when it sees the volume where it was).
- *   M2  After DECIDE the other site follows: by MEMBER_COMMIT, or at the next contact, when it sees the volume where its
+ *   M1  Before DECIDE anything that goes wrong leaves all as it was: the old cores' records are started again, the
+ * other site drops what is pending (MEMBER_ABORT, or at the next contact, when it sees the volume where it was). M2
+ * After DECIDE the other site follows: by MEMBER_COMMIT, or at the next contact, when it sees the volume where its
  *       pending entry says (sr_members_adopt).  Cores are linked up only when both sites have the same members.
- *   M3  A new core gets a higher session floor than any before it, so nothing of an old core's session is taken for its.
+ *   M3  A new core gets a higher session floor than any before it, so nothing of an old core's session is taken for
+ * its.
  *
  * A crash at any line is harmless: the volume's record says where it is, and `pending` where it may have gone.
  */
@@ -28,11 +29,9 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "operation.h"
+#include "members.h"
 
 #define SETTLE_LOOK_MS 3u
-
-typedef void (*moved_fn)(void *arg, enum sr_error error, const char *text);
 
 struct sr_move {
     struct sr_site *site;
@@ -41,7 +40,7 @@ struct sr_move {
     bool to_is_new, leaves_empty;
     bool coordinates; /* this site is active, and decides */
     bool decided;
-    uint64_t link; /* the connection on which the other site was asked */
+    uint64_t link;           /* the connection on which the other site was asked */
     struct sr_record record; /* of the collection that it leaves, with which a new one begins */
     uint64_t floor;
     uint32_t cores_left;
@@ -49,11 +48,12 @@ struct sr_move {
     uint64_t settle_until_us;
     enum sr_error error; /* the first one */
     char text[SR_SITE_TEXT];
-    moved_fn fn;
+    sr_moved_fn fn;
     void *arg;
 };
 
-/* ---- parts of a move -------------------------------------------------------------------------------------------- */
+/* ---- parts of a move --------------------------------------------------------------------------------------------
+ */
 
 static struct sr_volume *volume_of(const struct sr_move *move)
 {
@@ -107,7 +107,8 @@ static void end(struct sr_move *move)
     ended.site->move = NULL;
     free(move);
     if (ended.site->link_is_up && ended.link != ended.site->link_number) /* it came up while there were no cores */
-        sr_link_events_fault(ended.site, "members of a collection changed: the sites are to compare their lists again");
+        sr_link_events_fault(ended.site,
+                             "members of a collection changed: the sites are to compare their lists again");
     sr_control_state_changed(ended.site->control);
     if (ended.fn)
         ended.fn(ended.arg, ended.error, ended.text);
@@ -169,7 +170,8 @@ static void as_before(struct sr_move *move)
     gate(move, false);
 }
 
-/* ---- the end of the old cores, and the decision --------------------------------------------------------------------- */
+/* ---- the end of the old cores, and the decision
+ * --------------------------------------------------------------------- */
 
 static void link_both(struct sr_move *move)
 {
@@ -194,9 +196,11 @@ static void look(uv_timer_t *timer)
 
     for (uint32_t k = 0; k < n; k++) {
         sr_driver_status(list[k], &status);
-        in_sync += status.sync == SR_SYNC_IN_SYNC && status.dirty_blocks == 0 && strcmp(status.mode, "mirroring") == 0;
+        in_sync +=
+            status.sync == SR_SYNC_IN_SYNC && status.dirty_blocks == 0 && strcmp(status.mode, "mirroring") == 0;
     }
-    if (in_sync == n || !move->site->link_is_up || move->site->stopping || sr_driver_now_us() >= move->settle_until_us)
+    if (in_sync == n || !move->site->link_is_up || move->site->stopping ||
+        sr_driver_now_us() >= move->settle_until_us)
         uv_close((uv_handle_t *)timer, settled);
 }
 
@@ -352,7 +356,8 @@ static void quieten(struct sr_move *move)
         sr_driver_admin(list[k], SR_ADMIN_STOP, false, quiet, move);
 }
 
-/* ---- asking the other site -------------------------------------------------------------------------------------------- */
+/* ---- asking the other site
+ * -------------------------------------------------------------------------------------------- */
 
 static void prepared(void *arg, enum sr_error error, const struct sr_volume_rpc *reply)
 {
@@ -370,7 +375,7 @@ static void prepared(void *arg, enum sr_error error, const struct sr_volume_rpc 
 }
 
 /* Why its members cannot change now; NULL: they can. */
-static const char *unfit(const struct sr_collection *collection, enum sr_role role)
+const char *sr_members_unfit(const struct sr_collection *collection, enum sr_role role)
 {
     struct sr_core_status status;
 
@@ -389,7 +394,8 @@ static const char *unfit(const struct sr_collection *collection, enum sr_role ro
     return status.record.handover ? "is being switched over" : NULL;
 }
 
-static struct sr_move *new_move(struct sr_volume *volume, const struct sr_uuid *to, const char *to_name, bool to_is_new)
+static struct sr_move *new_move(struct sr_volume *volume, const struct sr_uuid *to, const char *to_name,
+                                bool to_is_new)
 {
     struct sr_site *site = volume->site;
     struct sr_move *move = calloc(1, sizeof(*move));
@@ -408,17 +414,17 @@ static struct sr_move *new_move(struct sr_volume *volume, const struct sr_uuid *
     return move;
 }
 
-/* This site is active for both. */
-static void coordinate(struct sr_volume *volume, struct sr_collection *to, const char *name, moved_fn fn, void *arg)
+void sr_members_coordinate(struct sr_volume *volume, struct sr_collection *to, const char *name, sr_moved_fn fn,
+                           void *arg)
 {
     struct sr_site *site = volume->site;
     struct sr_uuid fresh;
     char text[SR_SITE_TEXT];
-    const char *why = unfit(volume->collection, SR_ROLE_ACTIVE);
+    const char *why = sr_members_unfit(volume->collection, SR_ROLE_ACTIVE);
     const struct sr_collection *guilty = volume->collection;
 
     if (!why && to) {
-        why = unfit(to, SR_ROLE_ACTIVE);
+        why = sr_members_unfit(to, SR_ROLE_ACTIVE);
         guilty = to;
     }
     if (site->move || why || !site->exchanged) {
@@ -444,103 +450,15 @@ static void coordinate(struct sr_volume *volume, struct sr_collection *to, const
     sr_rpc_call(site, &rpc, prepared, move);
 }
 
-/* ---- the other site's part ------------------------------------------------------------------------------------------- */
+/* ---- following
+ * ------------------------------------------------------------------------------------------------------- */
 
-struct answer {
-    struct sr_site *site;
-    struct sr_volume_rpc request;
-    uint64_t link;
-    bool relink; /* behind the answer both collections are linked up: the other site's cores began anew */
-};
-
-static struct answer *answer_later(struct sr_site *site, const struct sr_volume_rpc *request)
-{
-    struct answer *answer = calloc(1, sizeof(*answer));
-
-    if (!answer)
-        sr_rpc_reply(site, request, SR_E_NO_MEMORY, "out of memory");
-    else
-        *answer = (struct answer){site, *request, site->link_number, false};
-    return answer;
-}
-
-/* Of the collection that a volume leaves and of the one that it joins. */
-static void link_pair(struct sr_site *site, const struct sr_volume_rpc *rpc, bool up)
-{
-    const struct sr_uuid *uuids[2] = {&rpc->collection, &rpc->generation};
-
-    for (int i = 0; i < 2; i++) {
-        struct sr_collection *collection = sr_table_collection(site, uuids[i]);
-        if (collection && !collection->dead) {
-            collection->members_differ = false;
-            sr_driver_link(collection, up);
-        }
-    }
-}
-
-static void give(void *arg, enum sr_error error, const char *text)
-{
-    struct answer *answer = arg;
-
-    if (answer->site->link_is_up && answer->link == answer->site->link_number) {
-        sr_rpc_reply(answer->site, &answer->request, error, text);
-        if (answer->relink && error == SR_OK)
-            link_pair(answer->site, &answer->request, true);
-    }
-    free(answer);
-}
-
-static void pending_kept(void *arg, uint64_t tag, enum sr_error error)
-{
-    struct answer *answer = arg;
-
-    (void)tag;
-    if (error != SR_OK)
-        sr_driver_halt(answer->site, sr_meta_failure(answer->site->meta));
-    else
-        give(answer, SR_OK, "");
-}
-
-static void put_pending(struct sr_volume *volume, const struct sr_uuid *to, const char *name, struct answer *answer)
-{
-    struct sr_meta_change change = {.put_volume = &volume->meta};
-
-    volume->meta.pending_collection = *to;
-    memset(volume->meta.pending_name, 0, sizeof(volume->meta.pending_name));
-    memcpy(volume->meta.pending_name, name, strlen(name));
-    sr_catalog_commit(volume->site, &change, pending_kept, answer);
-}
-
-static void on_prepare(struct sr_volume *volume, const struct sr_volume_rpc *request)
-{
-    struct sr_site *site = volume->site;
-    struct sr_collection *to = sr_table_collection(site, &request->collection);
-    const char *why = site->move ? "members of a collection are just being changed" : unfit(volume->collection, SR_ROLE_ALTERNATE);
-    const struct sr_volume *namesake = sr_table_volume_named(site, request->name);
-    char text[SR_SITE_TEXT_BYTES];
-
-    if (!why && (to != NULL) == request->active)
-        why = "knows other collections than the active site: the sites must meet again first";
-    else if (!why && to)
-        why = unfit(to, SR_ROLE_ALTERNATE);
-    else if (!why && (sr_table_collection_called(site, request->name) || (namesake && namesake != volume)))
-        why = "finds that name taken";
-    if (why) {
-        snprintf(text, sizeof(text), "%.64s %s", volume->collection->name, why);
-        sr_rpc_reply(site, request, SR_E_REFUSED, text);
-        return;
-    }
-    struct answer *answer = answer_later(site, request);
-    if (answer)
-        put_pending(volume, &request->collection, request->name, answer);
-}
-
-static void follow(struct sr_volume *volume, moved_fn fn, void *arg)
+void sr_members_follow(struct sr_volume *volume, sr_moved_fn fn, void *arg)
 {
     struct sr_site *site = volume->site;
     bool known = sr_table_collection(site, &volume->meta.pending_collection) != NULL;
-    struct sr_move *move = site->move ? NULL
-                                      : new_move(volume, &volume->meta.pending_collection, volume->meta.pending_name, !known);
+    struct sr_move *move =
+        site->move ? NULL : new_move(volume, &volume->meta.pending_collection, volume->meta.pending_name, !known);
 
     if (!move) {
         fn(arg, site->move ? SR_E_BUSY : SR_E_NO_MEMORY, "members of a collection are just being changed");
@@ -552,346 +470,11 @@ static void follow(struct sr_volume *volume, moved_fn fn, void *arg)
     end_cores(move);
 }
 
-static void on_commit(struct sr_volume *volume, const struct sr_volume_rpc *request)
-{
-    struct answer *answer;
-
-    if (sr_uuid_equal(&volume->meta.collection, &request->collection)) {
-        sr_rpc_reply(volume->site, request, SR_OK, NULL);
-        return;
-    }
-    if (!sr_uuid_equal(&volume->meta.pending_collection, &request->collection)) {
-        sr_rpc_reply(volume->site, request, SR_E_REFUSED, "that is not what was prepared");
-        return;
-    }
-    answer = answer_later(volume->site, request);
-    if (!answer)
-        return;
-    answer->relink = true;
-    follow(volume, give, answer);
-}
-
-static void on_abort(struct sr_volume *volume, const struct sr_volume_rpc *request)
-{
-    static const struct sr_uuid none;
-    struct answer *answer = answer_later(volume->site, request);
-
-    if (!answer)
-        return;
-    answer->relink = true;
-    link_pair(volume->site, request, false);
-    put_pending(volume, &none, "", answer);
-}
-
-/* ---- at a contact ---------------------------------------------------------------------------------------------------- */
-
-static void forgotten(void *arg, uint64_t tag, enum sr_error error)
-{
-    struct sr_site *site = arg;
-
-    (void)tag;
-    if (error != SR_OK)
-        sr_driver_halt(site, sr_meta_failure(site->meta));
-}
-
-void sr_members_forget_pending(struct sr_volume *volume)
-{
-    struct sr_meta_change change = {.put_volume = &volume->meta};
-
-    memset(&volume->meta.pending_collection, 0, sizeof(volume->meta.pending_collection));
-    memset(volume->meta.pending_name, 0, sizeof(volume->meta.pending_name));
-    sr_catalog_commit(volume->site, &change, forgotten, volume->site);
-}
-
-struct adoption {
-    struct sr_site *site;
-    struct sr_volume_rpc rpc;
-};
-
-static void confirmed(void *arg, enum sr_error error, const struct sr_volume_rpc *reply)
-{
-    struct adoption *adoption = arg;
-
-    (void)reply;
-    if (error == SR_OK)
-        link_pair(adoption->site, &adoption->rpc, true);
-    free(adoption);
-}
-
-static void adopted(void *arg, enum sr_error error, const char *text)
-{
-    struct adoption *adoption = arg;
-
-    if (error == SR_OK && adoption->site->exchanged) {
-        sr_rpc_call(adoption->site, &adoption->rpc, confirmed, adoption);
-        return;
-    }
-    if (error != SR_OK)
-        sr_log(SR_LOG_ERROR, "volume %s: cannot follow the other site into collection %s: %s; nothing is copied",
-               adoption->rpc.name, adoption->rpc.name, text);
-    free(adoption);
-}
-
-void sr_members_adopt(struct sr_volume *volume)
-{
-    struct adoption *adoption = calloc(1, sizeof(*adoption));
-
-    if (!adoption) {
-        sr_link_events_fault(volume->site, "out of memory");
-        return;
-    }
-    adoption->site = volume->site;
-    adoption->rpc = (struct sr_volume_rpc){.verb = SR_MEMBER_ADOPTED,
-                                           .uuid = volume->meta.uuid,
-                                           .collection = volume->meta.pending_collection,
-                                           .generation = volume->collection->uuid};
-    memcpy(adoption->rpc.name, volume->meta.pending_name, sizeof(adoption->rpc.name));
-    follow(volume, adopted, adoption);
-}
-
-static void on_adopted(struct sr_volume *volume, const struct sr_volume_rpc *request)
-{
-    sr_rpc_reply(volume->site, request, SR_OK, NULL);
-    link_pair(volume->site, request, true);
-}
-
-/* ---- what administrators ask for --------------------------------------------------------------------------------------- */
-
-/* One command.  `dissolve` goes on with the next volume. */
-struct change {
-    struct sr_site *site;
-    struct sr_control_call *call;
-    char name[SR_NAME_BYTES], volume[SR_NAME_BYTES];
-    const char *done; /* what has happened, with the volume and the collection in front */
-    bool dissolve;
-};
-
-static void next_of(struct change *change);
-
-static void changed(void *arg, enum sr_error error, const char *text)
-{
-    struct change *change = arg;
-
-    if (error == SR_OK && change->dissolve) {
-        next_of(change);
-        return;
-    }
-    if (error == SR_OK)
-        sr_control_reply_done(change->call, change->name, NULL, "volume %s: %s %s%s%s", change->volume, change->done,
-                              change->name, text[0] ? "; " : "", text);
-    else
-        sr_control_reply_error(change->call, error, change->name, "syncrepctl status",
-                               "volume %s stays where it is: %s", change->volume, text);
-    free(change);
-}
-
-static void asked(void *arg, enum sr_error error, const struct sr_volume_rpc *reply)
-{
-    changed(arg, error, reply && (reply->text[0] || error == SR_OK) ? reply->text : "the link to the other site went down");
-}
-
-/* To `to`, or to a new collection called `name`; here, or where it is active. */
-static void move_to(struct sr_volume *volume, struct sr_collection *to, const char *name, moved_fn fn, struct change *change)
-{
-    struct sr_core_status status;
-    struct sr_volume_rpc rpc = {.verb = SR_MEMBER_MOVE, .uuid = volume->meta.uuid, .active = to == NULL};
-
-    sr_driver_status(volume->collection, &status);
-    if (status.record.role == SR_ROLE_ACTIVE || !volume->site->exchanged) {
-        coordinate(volume, to, name, fn, change);
-        return;
-    }
-    if (to)
-        rpc.collection = to->uuid;
-    snprintf(rpc.name, sizeof(rpc.name), "%s", to ? to->name : name);
-    sr_rpc_call(volume->site, &rpc, asked, change);
-}
-
-static void on_move(struct sr_volume *volume, const struct sr_volume_rpc *request)
-{
-    struct sr_collection *to = request->active ? NULL : sr_table_collection(volume->site, &request->collection);
-    struct answer *answer;
-
-    if (!request->active && !to) {
-        sr_rpc_reply(volume->site, request, SR_E_NOT_FOUND, "the active site does not have that collection");
-        return;
-    }
-    answer = answer_later(volume->site, request);
-    if (answer)
-        coordinate(volume, to, request->name, give, answer);
-}
-
-void sr_members_request(struct sr_site *site, const struct sr_volume_rpc *request)
-{
-    struct sr_volume *volume = sr_table_volume(site, &request->uuid);
-
-    if (!volume || !volume->collection || volume->meta.state != SR_VOLUME_LIVE) {
-        sr_rpc_reply(site, request, SR_E_NOT_FOUND, "no such volume");
-        return;
-    }
-    switch (request->verb) {
-    case SR_MEMBER_PREPARE:
-        on_prepare(volume, request);
-        break;
-    case SR_MEMBER_COMMIT:
-        on_commit(volume, request);
-        break;
-    case SR_MEMBER_ABORT:
-        on_abort(volume, request);
-        break;
-    case SR_MEMBER_ADOPTED:
-        on_adopted(volume, request);
-        break;
-    default:
-        on_move(volume, request);
-        break;
-    }
-}
-
-static void refuse(struct sr_control_call *call, enum sr_error error, const char *name, const char *hint,
-                   const char *text)
-{
-    sr_control_reply_error(call, error, name, hint, "%s", text);
-}
-
-/* NULL: the call was answered. */
-static struct sr_volume *find_volume(struct sr_site *site, struct sr_control_call *call, const char *name)
-{
-    struct sr_volume *volume = sr_table_volume_named(site, name);
-    char text[SR_SITE_TEXT];
-
-    if (volume && volume->collection && volume->meta.state == SR_VOLUME_LIVE)
-        return volume;
-    snprintf(text, sizeof(text), "there is no volume %.64s here", name);
-    refuse(call, SR_E_NOT_FOUND, name, "syncrepctl volume list", text);
-    return NULL;
-}
-
-static struct sr_collection *find_collection(struct sr_site *site, struct sr_control_call *call, const char *name)
-{
-    struct sr_collection *collection = sr_table_collection_called(site, name);
-    char text[SR_SITE_TEXT];
-
-    if (collection)
-        return collection;
-    snprintf(text, sizeof(text), "there is no collection %.64s here", name);
-    refuse(call, SR_E_NOT_FOUND, name, "syncrepctl collection list", text);
-    return NULL;
-}
-
-static struct change *new_change(struct sr_site *site, struct sr_control_call *call, const char *name,
-                                 const char *volume, const char *done)
-{
-    struct change *change = calloc(1, sizeof(*change));
-
-    if (!change) {
-        refuse(call, SR_E_NO_MEMORY, name, NULL, "out of memory");
-        return NULL;
-    }
-    change->site = site;
-    change->call = call;
-    change->done = done;
-    snprintf(change->name, sizeof(change->name), "%s", name);
-    snprintf(change->volume, sizeof(change->volume), "%s", volume);
-    return change;
-}
-
-void sr_members_create(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume_name)
-{
-    struct sr_volume *volume = find_volume(site, call, volume_name);
-    const char *why;
-    char text[SR_SITE_TEXT];
-
-    if (!volume)
-        return;
-    if (strcmp(volume->collection->name, name) == 0) {
-        sr_control_reply_done(call, name, NULL, "volume %s is in collection %s already", volume->meta.name, name);
-        return;
-    }
-    if (!sr_name_valid(name, &why)) {
-        snprintf(text, sizeof(text), "collection '%.64s': %s", name, why);
-        refuse(call, SR_E_INVALID, name, NULL, text);
-        return;
-    }
-    if (sr_table_collection_called(site, name) || sr_table_volume_named(site, name)) {
-        snprintf(text, sizeof(text), "there is a collection or a volume %.64s already", name);
-        refuse(call, SR_E_EXISTS, name, "syncrepctl collection list", text);
-        return;
-    }
-    struct change *change = new_change(site, call, name, volume->meta.name, "member of the new collection");
-    if (change)
-        move_to(volume, NULL, name, changed, change);
-}
-
-void sr_members_add(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume_name)
-{
-    struct sr_collection *to = find_collection(site, call, name);
-    struct sr_volume *volume = to ? find_volume(site, call, volume_name) : NULL;
-
-    if (!volume)
-        return;
-    if (volume->collection == to) {
-        sr_control_reply_done(call, name, NULL, "volume %s is in collection %s already", volume->meta.name, name);
-        return;
-    }
-    struct change *change = new_change(site, call, name, volume->meta.name, "member of collection");
-    if (change)
-        move_to(volume, to, name, changed, change);
-}
-
-void sr_members_remove(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume_name)
-{
-    struct sr_collection *from = find_collection(site, call, name);
-    struct sr_volume *volume = from ? find_volume(site, call, volume_name) : NULL;
-
-    if (!volume)
-        return;
-    if (volume->collection != from || strcmp(from->name, volume->meta.name) == 0) {
-        sr_control_reply_done(call, name, NULL, "volume %s is in a collection of its own", volume->meta.name);
-        return;
-    }
-    struct change *change = new_change(site, call, name, volume->meta.name, "in a collection of its own, no more in");
-    if (change)
-        move_to(volume, NULL, volume->meta.name, changed, change);
-}
-
-/* Volumes leave one by one; with the last one the collection is gone. */
-static void next_of(struct change *change)
-{
-    struct sr_collection *collection = sr_table_collection_called(change->site, change->name);
-
-    if (!collection) {
-        sr_control_reply_done(change->call, change->name, NULL,
-                              "collection %s is deleted; its volumes are in collections of their own", change->name);
-        free(change);
-        return;
-    }
-    struct sr_volume *volume = collection->volumes[0];
-    memcpy(change->volume, volume->meta.name, sizeof(change->volume));
-    move_to(volume, NULL, volume->meta.name, changed, change);
-}
-
-void sr_members_dissolve(struct sr_site *site, struct sr_control_call *call, const char *name)
-{
-    struct sr_collection *collection = find_collection(site, call, name);
-
-    if (!collection)
-        return;
-    if (collection->n_volumes == 1 && strcmp(collection->name, collection->volumes[0]->meta.name) == 0) {
-        refuse(call, SR_E_REFUSED, name, "syncrepctl volume delete", "it is the volume's own: delete the volume");
-        return;
-    }
-    struct change *change = new_change(site, call, name, "", "");
-    if (!change)
-        return;
-    change->dissolve = true;
-    next_of(change);
-}
-
 bool sr_members_busy(const struct sr_volume *volume)
 {
     const struct sr_move *move = volume->site->move;
 
     return move && volume->collection &&
-           (sr_uuid_equal(&volume->collection->uuid, &move->from) || sr_uuid_equal(&volume->collection->uuid, &move->to));
+           (sr_uuid_equal(&volume->collection->uuid, &move->from) ||
+            sr_uuid_equal(&volume->collection->uuid, &move->to));
 }

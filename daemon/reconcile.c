@@ -138,8 +138,8 @@ static void say_differs(struct sr_collection *collection, const char *volume)
              collection->site->config->peer_name);
 }
 
-/* A change of members was cut off.  The active site's list is the one that holds: the other one has what it needs to follow
- * as `pending`, and says when it has. */
+/* A change of members was cut off.  The active site's list is the one that holds: the other one has what it needs to
+ * follow as `pending`, and says when it has. */
 static void settle_members(struct sr_volume *volume, const struct sr_catalog_volume *theirs)
 {
     struct sr_collection *to = sr_table_collection(volume->site, &theirs->collection);
@@ -164,8 +164,8 @@ static void both_live(struct sr_volume *volume, const struct sr_catalog_volume *
     if (theirs->size_bytes != volume->meta.size_bytes) {
         collection->members_differ = true;
         snprintf(collection->peer_fault, sizeof(collection->peer_fault),
-                 "site %s has volume %s with %llu bytes, which does not agree with this site: nothing is copied", peer,
-                 theirs->name, (unsigned long long)theirs->size_bytes);
+                 "site %s has volume %s with %llu bytes, which does not agree with this site: nothing is copied",
+                 peer, theirs->name, (unsigned long long)theirs->size_bytes);
         sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, collection->peer_fault);
     } else if (!sr_uuid_equal(&theirs->collection, &volume->meta.collection)) {
         settle_members(volume, theirs);
@@ -229,7 +229,8 @@ static void missing_here(struct sr_site *site)
         const struct sr_catalog_volume *theirs = &site->peer_volumes[i];
         if (theirs->state != SR_VOLUME_LIVE || find(site->sent_volumes, site->n_sent_volumes, &theirs->uuid))
             continue;
-        sr_log(SR_LOG_WARNING, "volume %s: site %s has it, this site does not", theirs->name, site->config->peer_name);
+        sr_log(SR_LOG_WARNING, "volume %s: site %s has it, this site does not", theirs->name,
+               site->config->peer_name);
         struct sr_collection *collection = sr_table_collection(site, &theirs->collection);
         if (collection)
             say_differs(collection, theirs->name);

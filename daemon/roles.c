@@ -346,8 +346,9 @@ static void waited(uv_handle_t *handle)
     } else {
         role->looked_again = true;
         snprintf(text, sizeof(text),
-                 role->wait == WAIT_SYNC ? "%s is not in sync in time: the role stays where it is, nothing was changed"
-                                : "%s: timed out, handing over",
+                 role->wait == WAIT_SYNC
+                     ? "%s is not in sync in time: the role stays where it is, nothing was changed"
+                     : "%s: timed out, handing over",
                  role->name);
         answered(role, SR_E_TIMEOUT, text);
     }

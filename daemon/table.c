@@ -4,8 +4,8 @@
  * people and by handshakes of hosts, in lists.
  *
  * Invariants
- *   1. Names are unique among all volumes, whatever their state, and among all collections; a collection whose name is
- *      a volume's is that volume's own.
+ *   1. Names are unique among all volumes, whatever their state, and among all collections; a collection whose name
+ * is a volume's is that volume's own.
  *   2. Members are in the order of their UUIDs, so that a number means the same volume at both sites.
  *   3. Nothing here is durable: table entries follow the records in the metadata, never the other way round.
  */

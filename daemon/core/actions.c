@@ -74,8 +74,7 @@ uint64_t core_start_io(struct sr_core *core, enum io_owner kind, void *owner, st
 
 struct sr_peer_msg *sr_peer_msg_new(enum sr_peer_msg_type type, uint64_t session)
 {
-    bool whole =
-        type == SR_MSG_HELLO || type == SR_MSG_START || type == SR_MSG_COMPLETE || type == SR_MSG_PROBED;
+    bool whole = type == SR_MSG_HELLO || type == SR_MSG_START || type == SR_MSG_COMPLETE || type == SR_MSG_PROBED;
     struct sr_peer_msg *msg = malloc(sizeof *msg);
     SR_ASSERT(msg != NULL);
     memset(msg, 0, whole ? sizeof *msg : offsetof(struct sr_peer_msg, greeting));

@@ -112,7 +112,7 @@ void core_replica_failed(struct sr_core *core, struct volume *volume, const char
     }
     core_commit_record(core);
     core_set_cause(core, active ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR,
-                   "the copy of %s at this site has failed (%s: %s): repair the disk, then replace it", volume->name, what,
-                   sr_error_text(error));
+                   "the copy of %s at this site has failed (%s: %s): repair the disk, then replace it", volume->name,
+                   what, sr_error_text(error));
     core_say(core, SR_LOG_ERROR, "%s", core->detail);
 }

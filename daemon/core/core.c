@@ -189,7 +189,8 @@ static uint64_t stall_deadline(const struct sr_core *core, const struct request 
     return oldest->peer_wait_since_us + (uint64_t)core->tune.stall_budget_ms * 1000;
 }
 
-/* Who waits for a lock waits for the peer only if its holder does: another request, which is in the list itself, or a copy. */
+/* Who waits for a lock waits for the peer only if its holder does: another request, which is in the list itself, or a
+ * copy. */
 static uint64_t peer_deadline(const struct sr_core *core, const struct request *request)
 {
     if (request->state != PIECE_LOCKING)
@@ -228,8 +229,8 @@ static void set_timer(struct sr_core *core)
     bool counts = core_serving(core) && core->mode != MODE_ALONE;
     /* The first whose own time is still to come bounds those behind it; the overdue ones wait for a lock. */
     for (; oldest && counts; oldest = TAILQ_NEXT(oldest, peer_wait)) {
-        uint64_t at_us = stall_deadline(core, oldest) > core->now_us ? stall_deadline(core, oldest)
-                                                                      : peer_deadline(core, oldest);
+        uint64_t at_us =
+            stall_deadline(core, oldest) > core->now_us ? stall_deadline(core, oldest) : peer_deadline(core, oldest);
         if (at_us != UINT64_MAX)
             sooner(&timer, at_us);
         if (stall_deadline(core, oldest) > core->now_us)

@@ -34,14 +34,14 @@ struct sr_core;
 /* ---- configuration, fixed at creation unless a TUNE event changes it ------------------------------- */
 
 struct sr_core_tuning {
-    uint32_t stall_budget_ms;        /* how long the peer can make a host wait; default 5000 */
-    uint32_t hot_regions_max;        /* idle regions that keep their intent; default 1024 */
-    uint32_t cool_after_ms;          /* a region idle that long loses its intent in the background; 10000 */
-    uint32_t retry_min_ms;           /* first wait before a new handshake after going alone; 1000 */
-    uint32_t retry_max_ms;           /* it doubles up to this; 60000 */
-    uint32_t resync_parallel;        /* runs in flight; 4 */
-    uint64_t resync_min_bytes_per_s; /* never slower than this; 4 MiB */
-    uint64_t resync_max_bytes_per_s; /* 0: no limit */
+    uint32_t stall_budget_ms;               /* how long the peer can make a host wait; default 5000 */
+    uint32_t hot_regions_max;               /* idle regions that keep their intent; default 1024 */
+    uint32_t cool_after_ms;                 /* a region idle that long loses its intent in the background; 10000 */
+    uint32_t retry_min_ms;                  /* first wait before a new handshake after going alone; 1000 */
+    uint32_t retry_max_ms;                  /* it doubles up to this; 60000 */
+    uint32_t resync_parallel;               /* runs in flight; 4 */
+    uint64_t resync_min_bytes_per_s;        /* never slower than this; 4 MiB */
+    uint64_t resync_max_bytes_per_s;        /* 0: no limit */
     uint32_t resync_latency_factor_percent; /* host write latency under resync against before; 200 */
 };
 
@@ -66,28 +66,22 @@ struct sr_core_config {
 
 /* ---- events ----------------------------------------------------------------------------------------- */
 
-enum sr_host_op {
-    SR_HOST_READ,
-    SR_HOST_WRITE,
-    SR_HOST_TRIM,
-    SR_HOST_ZERO,
-    SR_HOST_FLUSH
-};
+enum sr_host_op { SR_HOST_READ, SR_HOST_WRITE, SR_HOST_TRIM, SR_HOST_ZERO, SR_HOST_FLUSH };
 
 struct sr_host_request {
     uint64_t id; /* chosen by the caller, unique among its unanswered requests */
     uint32_t volume;
     enum sr_host_op op;
-    bool no_hole;              /* ZERO: must not free space */
-    uint64_t offset_bytes;     /* within the volume; checked by the caller */
-    uint64_t length_bytes;     /* > 0 but for FLUSH; READ and WRITE at most SR_IO_MAX_BYTES */
-    struct sr_buf *buf;        /* READ: filled; WRITE: the data.  The core takes its own reference */
+    bool no_hole;          /* ZERO: must not free space */
+    uint64_t offset_bytes; /* within the volume; checked by the caller */
+    uint64_t length_bytes; /* > 0 but for FLUSH; READ and WRITE at most SR_IO_MAX_BYTES */
+    struct sr_buf *buf;    /* READ: filled; WRITE: the data.  The core takes its own reference */
 };
 
 enum sr_admin_command {
     SR_ADMIN_PAUSE,
     SR_ADMIN_RESUME,
-    SR_ADMIN_REPLACE,  /* force: also if that copy had gone alone */
+    SR_ADMIN_REPLACE,    /* force: also if that copy had gone alone */
     SR_ADMIN_SWITCHOVER, /* at the active site: the peer becomes active */
     SR_ADMIN_FAILOVER,   /* at the site that is to serve; force: also on an inconsistent copy */
     SR_ADMIN_DISCARD,    /* in a conflict, at the site that loses: its diverged writes are given up */
@@ -104,8 +98,8 @@ enum sr_event_type {
     SR_EV_LINK_UP,   /* the peer was authenticated and has this collection */
     SR_EV_LINK_DOWN,
     SR_EV_RETIRED, /* after RETIRE: what hosts had sent by then was handed in as HOST; no more will come */
-    SR_EV_ADMIN, /* .admin */
-    SR_EV_TUNE   /* .tuning */
+    SR_EV_ADMIN,   /* .admin */
+    SR_EV_TUNE     /* .tuning */
 };
 
 struct sr_event {
@@ -156,14 +150,14 @@ struct sr_disk_io {
 };
 
 enum sr_meta_op_type {
-    SR_META_RECORD,     /* the collection's record becomes commit->record */
-    SR_META_INTENT,     /* region: may have writes in flight; all its blocks suspect after a crash */
-    SR_META_REGION,     /* region: exactly the blocks of commit->maps[map] are out of sync */
-    SR_META_CLEAN,      /* region: no entry */
-    SR_META_FROM,       /* volume: every block from `block` on is out of sync (UINT64_MAX: none) */
-    SR_META_CLEAR,      /* volume: no entries at all, FROM none */
-    SR_META_BAD,        /* block: could not be read, never copy from it */
-    SR_META_GOOD        /* block: rewritten */
+    SR_META_RECORD, /* the collection's record becomes commit->record */
+    SR_META_INTENT, /* region: may have writes in flight; all its blocks suspect after a crash */
+    SR_META_REGION, /* region: exactly the blocks of commit->maps[map] are out of sync */
+    SR_META_CLEAN,  /* region: no entry */
+    SR_META_FROM,   /* volume: every block from `block` on is out of sync (UINT64_MAX: none) */
+    SR_META_CLEAR,  /* volume: no entries at all, FROM none */
+    SR_META_BAD,    /* block: could not be read, never copy from it */
+    SR_META_GOOD    /* block: rewritten */
 };
 
 struct sr_meta_op {
@@ -189,15 +183,15 @@ struct sr_commit {
 enum sr_log_level { SR_LOG_ERROR, SR_LOG_WARNING, SR_LOG_NOTICE, SR_LOG_INFO, SR_LOG_DEBUG };
 
 enum sr_action_type {
-    SR_ACT_DISK,       /* .disk */
-    SR_ACT_COMMIT,     /* .commit */
-    SR_ACT_SEND,       /* .msg: the caller frees it with sr_peer_msg_free once it is sent or dropped */
-    SR_ACT_REPLY,      /* .reply: answer host request `id`; SR_E_SHUTDOWN: close its connection unanswered */
-    SR_ACT_ADMIN,      /* .admin: answer the administrator */
-    SR_ACT_TIMER,      /* .timer: hand in TIME at or after this; replaces the one before; 0: none */
-    SR_ACT_SERVE,      /* .serve: hosts may use the volumes here from now on, or not: close their connections */
-    SR_ACT_RETIRE,     /* no new hosts; hand in what hosts have sent by now, then RETIRED; a connection closes once all
-                        * of its requests were answered */
+    SR_ACT_DISK,   /* .disk */
+    SR_ACT_COMMIT, /* .commit */
+    SR_ACT_SEND,   /* .msg: the caller frees it with sr_peer_msg_free once it is sent or dropped */
+    SR_ACT_REPLY,  /* .reply: answer host request `id`; SR_E_SHUTDOWN: close its connection unanswered */
+    SR_ACT_ADMIN,  /* .admin: answer the administrator */
+    SR_ACT_TIMER,  /* .timer: hand in TIME at or after this; replaces the one before; 0: none */
+    SR_ACT_SERVE,  /* .serve: hosts may use the volumes here from now on, or not: close their connections */
+    SR_ACT_RETIRE, /* no new hosts; hand in what hosts have sent by now, then RETIRED; a connection closes once all
+                    * of its requests were answered */
     SR_ACT_LINK_FAULT, /* .text: the peer broke the protocol: drop the link, log the text */
     SR_ACT_LOG,        /* .log */
     SR_ACT_HALT        /* .text: stop the daemon now, acknowledge nothing more */
@@ -244,7 +238,8 @@ struct sr_core *sr_core_new(const struct sr_core_config *config, const struct sr
 
 /* What the metadata holds of a volume's map, between new and start. */
 void sr_core_load_intent(struct sr_core *core, uint32_t volume, uint32_t region);
-void sr_core_load_region(struct sr_core *core, uint32_t volume, uint32_t region, const uint8_t map[SR_REGION_MAP_BYTES]);
+void sr_core_load_region(struct sr_core *core, uint32_t volume, uint32_t region,
+                         const uint8_t map[SR_REGION_MAP_BYTES]);
 void sr_core_load_from(struct sr_core *core, uint32_t volume, uint64_t block);
 void sr_core_load_bad(struct sr_core *core, uint32_t volume, uint64_t block);
 
@@ -264,22 +259,22 @@ enum sr_sync { SR_SYNC_IN_SYNC, SR_SYNC_PAUSED, SR_SYNC_OUT_OF_SYNC };
 enum sr_verdict { SR_VERDICT_PROTECTED, SR_VERDICT_EXPOSED, SR_VERDICT_OFFLINE };
 
 /* Wire numbers (BYE, control): never reused. */
-#define SR_CAUSES(X)                                                                               \
-    X(NONE, 0, "")                                                                                 \
-    X(PAUSED, 1, "paused")                                                                         \
-    X(PEER_UNREACHABLE, 2, "peer-unreachable")                                                     \
-    X(PEER_STALLED, 3, "peer-stalled")                                                             \
-    X(ALTERNATE_NO_SPACE, 4, "alternate-no-space")                                                 \
-    X(ALTERNATE_IO_ERROR, 5, "alternate-io-error")                                                 \
-    X(ACTIVE_IO_ERROR, 6, "active-io-error")                                                       \
-    X(RESYNCING, 7, "resyncing")                                                                   \
-    X(CONFLICT, 8, "conflict")                                                                     \
-    X(NEVER_SYNCED, 9, "never-synced")                                                             \
-    X(CONNECTING, 10, "connecting")                                                                \
-    X(WAITING_FOR_FAILOVER, 11, "waiting-for-failover")                                            \
-    X(SHUTDOWN, 12, "shutdown")                                                                    \
-    X(PROTOCOL, 13, "protocol-error")                                                              \
-    X(HANDING_OVER, 14, "handing-over")                                                            \
+#define SR_CAUSES(X)                                                                                                 \
+    X(NONE, 0, "")                                                                                                   \
+    X(PAUSED, 1, "paused")                                                                                           \
+    X(PEER_UNREACHABLE, 2, "peer-unreachable")                                                                       \
+    X(PEER_STALLED, 3, "peer-stalled")                                                                               \
+    X(ALTERNATE_NO_SPACE, 4, "alternate-no-space")                                                                   \
+    X(ALTERNATE_IO_ERROR, 5, "alternate-io-error")                                                                   \
+    X(ACTIVE_IO_ERROR, 6, "active-io-error")                                                                         \
+    X(RESYNCING, 7, "resyncing")                                                                                     \
+    X(CONFLICT, 8, "conflict")                                                                                       \
+    X(NEVER_SYNCED, 9, "never-synced")                                                                               \
+    X(CONNECTING, 10, "connecting")                                                                                  \
+    X(WAITING_FOR_FAILOVER, 11, "waiting-for-failover")                                                              \
+    X(SHUTDOWN, 12, "shutdown")                                                                                      \
+    X(PROTOCOL, 13, "protocol-error")                                                                                \
+    X(HANDING_OVER, 14, "handing-over")                                                                              \
     X(FAILOVER, 15, "failover")
 
 enum sr_cause {
@@ -298,18 +293,18 @@ struct sr_core_status {
     const char *mode; /* the state machine's own word, for people who debug */
     char detail[160]; /* why, in a sentence; may be empty */
     bool link_up, serving;
-    bool peer_known;             /* a greeting of the peer was seen on this link */
-    struct sr_record peer;       /* valid with peer_known */
-    uint64_t peer_dirty_blocks;  /* as it counted when it greeted or answered a probe */
-    bool probe_answered;         /* the last SR_ADMIN_PROBE got an answer */
-    bool peer_usable;            /* as far as known the peer's copy could be promoted unforced */
-    uint64_t dirty_blocks;       /* out-of-sync blocks of all volumes, as this site counts them */
-    uint64_t full_copy_blocks;   /* of these, blocks that count because nothing narrower is known */
+    bool peer_known;              /* a greeting of the peer was seen on this link */
+    struct sr_record peer;        /* valid with peer_known */
+    uint64_t peer_dirty_blocks;   /* as it counted when it greeted or answered a probe */
+    bool probe_answered;          /* the last SR_ADMIN_PROBE got an answer */
+    bool peer_usable;             /* as far as known the peer's copy could be promoted unforced */
+    uint64_t dirty_blocks;        /* out-of-sync blocks of all volumes, as this site counts them */
+    uint64_t full_copy_blocks;    /* of these, blocks that count because nothing narrower is known */
     const char *full_copy_reason; /* "" unless a full copy is needed or under way */
     bool resyncing;
     uint64_t resync_done_blocks, resync_total_blocks; /* since this resync began */
     uint64_t resync_bytes_per_s;
-    uint64_t resync_eta_s; /* UINT64_MAX: unknown */
+    uint64_t resync_eta_s;  /* UINT64_MAX: unknown */
     uint64_t since_wall_ms; /* when the present sync state began */
     uint64_t requests;      /* unanswered host requests */
     bool giving; /* a switchover is under way, or waits for the next handshake: the role goes to the peer */
@@ -326,8 +321,8 @@ struct sr_core_status {
 
 void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_status *status);
 
-/* Why the command would be refused now, a phrase, and with which error; NULL: it would begin.  Failover goes by the last
- * SR_ADMIN_PROBE. */
+/* Why the command would be refused now, a phrase, and with which error; NULL: it would begin.  Failover goes by the
+ * last SR_ADMIN_PROBE. */
 const char *sr_core_switchover_refusal(const struct sr_core *core, enum sr_error *error);
 const char *sr_core_failover_refusal(const struct sr_core *core, bool force, enum sr_error *error);
 const char *sr_core_discard_refusal(const struct sr_core *core, enum sr_error *error);

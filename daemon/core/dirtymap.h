@@ -2,8 +2,8 @@
  *
  * Pure data structure, exact in memory and sparse: a region has an entry only while one of its blocks is out
  * of sync or its metadata is not up to date.  A volume that differs everywhere is a single number ("every
- * block from N on").  Memory is bounded: past SR_DIRTYMAP_REGIONS_MAX entries the upper part is coarsened into that number,
- * which only ever adds blocks.
+ * block from N on").  Memory is bounded: past SR_DIRTYMAP_REGIONS_MAX entries the upper part is coarsened into that
+ * number, which only ever adds blocks.
  *
  * It also remembers, a bit per region each, what the metadata holds of it and whether the blocks are
  * *suspect* (an intent after a crash: equal until compared otherwise) or known to differ.
@@ -17,7 +17,7 @@
 #include "base/units.h"
 
 #define SR_DIRTYMAP_REGIONS_MAX (1u << 18) /* 1 TiB worth of regions, 48 MiB of memory */
-#define SR_DIRTYMAP_NOWHERE UINT64_MAX
+#define SR_DIRTYMAP_NOWHERE     UINT64_MAX
 
 struct sr_dirty_region {
     uint8_t map[SR_REGION_MAP_BYTES];

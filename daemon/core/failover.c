@@ -1,5 +1,5 @@
-/* failover.c - what an administrator decides when the sites cannot: failover, giving diverged writes up; and the probe
- * that shows how the peer stands now.
+/* failover.c - what an administrator decides when the sites cannot: failover, giving diverged writes up; and the
+ * probe that shows how the peer stands now.
  *
  * A failover asks the peer first: while it answers within a second and is active, it is refused, whatever the session
  * between the two.  Then the session ends, the disk work that the peer had asked for ends, and one commit makes a
@@ -12,11 +12,12 @@
 
 #include "core/internal.h"
 
-#define PROBE_US          UINT64_C(1000000)
-#define DISK_WAIT_US      UINT64_C(5000000) /* for writes of the old session that are still at the disk here */
-#define COMMIT_WAIT_US    UINT64_C(2000000)
+#define PROBE_US       UINT64_C(1000000)
+#define DISK_WAIT_US   UINT64_C(5000000) /* for writes of the old session that are still at the disk here */
+#define COMMIT_WAIT_US UINT64_C(2000000)
 
-/* ---- probes ------------------------------------------------------------------------------------------------------ */
+/* ---- probes ------------------------------------------------------------------------------------------------------
+ */
 
 static void send_probe(struct sr_core *core, struct admin *admin)
 {
@@ -78,7 +79,8 @@ void core_probe_command(struct sr_core *core, uint64_t id)
     send_probe(core, core_remember_admin(core, id, SR_ADMIN_PROBE, core->now_us + 2 * PROBE_US));
 }
 
-/* ---- failover ------------------------------------------------------------------------------------------------------ */
+/* ---- failover
+ * ------------------------------------------------------------------------------------------------------ */
 
 static bool handing_over(const struct sr_core *core)
 {
@@ -97,11 +99,13 @@ static const char *forbidden(const struct sr_core *core, bool answered, bool for
     const struct sr_record *peer = &core->shown_peer.record;
     *error = SR_E_REFUSED;
     if (answered && peer->role == SR_ROLE_ACTIVE && !SR_BUG(FAILOVER_BESIDE_ACTIVE))
-        return core->stage == STAGE_CONFLICT ? "the other site is active and answers, and the copies are in conflict: "
-                                               "`syncrepctl resolve` decides which one stays"
+        return core->stage == STAGE_CONFLICT
+                   ? "the other site is active and answers, and the copies are in conflict: "
+                     "`syncrepctl resolve` decides which one stays"
                : core->mode == MODE_FOLLOWING
                    ? "the other site is active and answers: `syncrepctl switchover` moves the role without loss"
-                   : "the other site is active and answers: wait until both are in sync, then `syncrepctl switchover`";
+                   : "the other site is active and answers: wait until both are in sync, then `syncrepctl "
+                     "switchover`";
     if (core->rec.handover && core->link_up && !SR_BUG(FAILOVER_WHILE_HANDED_OVER))
         return "the active role is on its way to the other site, which is connected: wait for it";
     if (core->rec.consistent)
@@ -111,7 +115,8 @@ static const char *forbidden(const struct sr_core *core, bool answered, bool for
     if (force)
         return NULL;
     *error = SR_E_NEEDS_FORCE;
-    return "this copy is not complete (a resync did not finish, or it was never filled): hosts would read a mixture of "
+    return "this copy is not complete (a resync did not finish, or it was never filled): hosts would read a mixture "
+           "of "
            "old and new";
 }
 
@@ -227,7 +232,8 @@ void core_failover_pump(struct sr_core *core, struct admin *admin)
     }
 }
 
-/* ---- a conflict ------------------------------------------------------------------------------------------------------ */
+/* ---- a conflict
+ * ------------------------------------------------------------------------------------------------------ */
 
 const char *sr_core_discard_refusal(const struct sr_core *core, enum sr_error *error)
 {

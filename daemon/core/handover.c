@@ -18,8 +18,8 @@
  *   H1  Until the commit is handed out anything that goes wrong undoes it and the queue runs on; after it this site
  *       never serves again by itself: a crash or a lost link is finished by the next handshake (`handover`).
  *   H2  TAKE is sent only when the commit is durable, TAKEN only when the peer's is.
- *   H3  The peer takes in every forwarded request before its own hosts are let in, so whatever those write comes later
- *       in the order of the range locks.  A request that was not forwarded, or whose session ended, is never carried
+ *   H3  The peer takes in every forwarded request before its own hosts are let in, so whatever those write comes
+ * later in the order of the range locks.  A request that was not forwarded, or whose session ended, is never carried
  *       out later: its connection closes without an answer (no stale late write).
  *
  * A crash at any line is harmless: the records alone say who has the role.
@@ -34,7 +34,8 @@ static bool waits_here(const struct request *request)
     return request->state == PIECE_QUEUED && !request->begun && !request->refused;
 }
 
-/* ---- the site that is active ------------------------------------------------------------------------------------ */
+/* ---- the site that is active ------------------------------------------------------------------------------------
+ */
 
 /* READY is one round trip; then come this site's commit, the peer's, and TAKEN. */
 uint64_t core_handover_estimate_us(const struct sr_core *core)
@@ -186,7 +187,8 @@ static void taken(struct sr_core *core)
     core_commit_record(core);
     core->mode = MODE_FOLLOWING;
     core->shown_peer.record.role = SR_ROLE_ACTIVE;
-    core->handover_deadline_us = core->now_us + (uint64_t)core->tune.stall_budget_ms * 1000; /* for what was forwarded */
+    core->handover_deadline_us =
+        core->now_us + (uint64_t)core->tune.stall_budget_ms * 1000; /* for what was forwarded */
     core->handover_took_us = core->now_us - core->handover_began_us;
     core_set_cause(core, SR_CAUSE_NONE, "%s", "");
     core_say(core, SR_LOG_NOTICE, "%s is active; hosts waited %llu ms", core->peer_name,
@@ -226,7 +228,8 @@ static void on_forwarded(struct sr_core *core, const struct sr_peer_msg *msg)
     core_forget_request(core, request);
 }
 
-/* ---- the peer ------------------------------------------------------------------------------------------------------ */
+/* ---- the peer
+ * ------------------------------------------------------------------------------------------------------ */
 
 static enum sr_error self_check(const struct sr_core *core)
 {
@@ -337,7 +340,8 @@ static void took(struct sr_core *core)
     core_say(core, SR_LOG_NOTICE, "this site is active: %s handed it over", core->peer_name);
 }
 
-/* ---- both ---------------------------------------------------------------------------------------------------------- */
+/* ---- both
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* Called before the mode of the ended session is left. */
 void core_handover_session_ended(struct sr_core *core)

@@ -86,11 +86,12 @@ enum stage {
     STAGE_WAIT
 };
 
-#define PIECE_MAX_BYTES  ((uint64_t)64 * SR_REGION_BYTES)
-#define FIX_CHUNK_BYTES  ((uint64_t)SR_MIB)
-#define INTENTS_MAX      8192u /* regions with an intent at once, hot ones included */
-#define BAD_BLOCKS_MAX   4096u /* unreadable blocks of one volume; past it the replica has failed */
-#define FOLLOW_OPS_MAX   16384u /* operations a leader may have under way at the follower: all hosts' requests (8192), copies */
+#define PIECE_MAX_BYTES ((uint64_t)64 * SR_REGION_BYTES)
+#define FIX_CHUNK_BYTES ((uint64_t)SR_MIB)
+#define INTENTS_MAX     8192u /* regions with an intent at once, hot ones included */
+#define BAD_BLOCKS_MAX  4096u /* unreadable blocks of one volume; past it the replica has failed */
+#define FOLLOW_OPS_MAX                                                                                               \
+    16384u /* operations a leader may have under way at the follower: all hosts' requests (8192), copies */
 #define SAVES_PER_COMMIT 1024u /* stale regions brought up to date by one background commit */
 #define COPIES_MAX       64u
 #define MEMORY_RETRY_US  5000u /* the buffer budget was used up: ask again then */
@@ -126,12 +127,12 @@ struct request {
     enum sr_error error;
     struct sr_lock lock;
     bool is_ready, waits_for_commit, waits_for_peer, has_intents;
-    bool held;    /* re-sent to a new session, not yet confirmed there */
-    bool replied; /* by a planted bug */
-    bool refused; /* its connection was closed; only the disk I/O is waited for */
-    bool begun;   /* admitted: a switchover waits for its end */
+    bool held;                          /* re-sent to a new session, not yet confirmed there */
+    bool replied;                       /* by a planted bug */
+    bool refused;                       /* its connection was closed; only the disk I/O is waited for */
+    bool begun;                         /* admitted: a switchover waits for its end */
     uint64_t granted_us, local_done_us; /* of its piece: the lock; the disk here */
-    uint64_t forwarded; /* of the other site's host: sessions_ended when it came, plus one; 0: of a host here */
+    uint64_t forwarded;  /* of the other site's host: sessions_ended when it came, plus one; 0: of a host here */
     uint32_t buf_offset; /* where in the buffer its data begin */
     uint64_t wait_commit;
     uint64_t peer_wait_since_us;
@@ -174,7 +175,7 @@ struct copy {
     struct sr_lock lock;
     bool cancelled; /* the session ended while the disk was at work */
     uint64_t io;
-    uint64_t message;                    /* HASH that is out */
+    uint64_t message; /* HASH that is out */
     uint64_t granted_us;
     uint64_t peer_since_us;              /* COMPARING, SENT: the peer has had it since */
     uint32_t n_out;                      /* COPY segments not yet confirmed */
@@ -248,7 +249,7 @@ struct sr_core {
     bool link_up;
     uint64_t session, session_seen; /* highest opened here / seen from the peer, on this link */
     uint64_t sessions_ended;
-    bool greet_back;                /* the peer greeted: answer when disk work has ended */
+    bool greet_back; /* the peer greeted: answer when disk work has ended */
     bool hello_sent;
     bool sent_map_empty;
     bool peer_known;
@@ -274,10 +275,10 @@ struct sr_core {
     uint64_t handover_id; /* of the last attempt */
     bool peer_ready;      /* READY came for it */
     bool take_sent;
-    bool hosts_read; /* RETIRED: all that hosts had sent is here */
-    bool taking; /* the other side: role = active is being committed */
+    bool hosts_read;         /* RETIRED: all that hosts had sent is here */
+    bool taking;             /* the other side: role = active is being committed */
     uint32_t n_forwards_out; /* requests that the peer carries out for hosts here */
-    uint32_t forwards_left; /* of the other site's waiting requests, still to come: hosts here wait for them */
+    uint32_t forwards_left;  /* of the other site's waiting requests, still to come: hosts here wait for them */
     uint64_t handover_began_us, handover_deadline_us, handover_took_us;
     uint64_t commit_took_us, flying_since_us; /* a commit's duration, smoothed */
     char handover_why[120];                   /* why the last attempt was undone */
@@ -297,7 +298,7 @@ struct sr_core {
 
     struct sr_intents intents;
     uint64_t cool_at_us, save_at_us, memory_at_us;
-    bool intents_wanted;    /* a request waits until others give theirs back */
+    bool intents_wanted;      /* a request waits until others give theirs back */
     uint64_t unlock_local_us; /* of the unlock under way: so long its holder was busy with the disk here */
 
     struct copy_list copies;
@@ -415,7 +416,8 @@ void core_probe_pump(struct sr_core *core);
 
 /* ---- alone.c: leaving the pair, standing down ----------------------------------------------------------- */
 void core_go_alone(struct sr_core *core, enum sr_cause cause);
-void core_go_alone_for(struct sr_core *core, enum sr_cause cause, const struct volume *volume); /* the member that caused it */
+void core_go_alone_for(struct sr_core *core, enum sr_cause cause,
+                       const struct volume *volume); /* the member that caused it */
 void core_stop_serving(struct sr_core *core);
 void core_replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error);
 void core_back_off(struct sr_core *core);

@@ -66,7 +66,8 @@ static void commit_start(struct sr_core *core)
     bool same_gen = sr_uuid_equal(&core->rec.gen, &peer->gen);
     bool has_gen = !sr_uuid_is_none(&peer->gen);
     for (uint32_t i = 0; i < core->n_volumes; i++)
-        core->peer_everything |= core->peer_maps[i].from != SR_DIRTYMAP_NOWHERE; /* it grew too large to keep exactly */
+        core->peer_everything |=
+            core->peer_maps[i].from != SR_DIRTYMAP_NOWHERE; /* it grew too large to keep exactly */
     bool suffices = sr_lineage_maps_suffice(&core->rec, peer) && !core->peer_everything;
     core->compare_all = has_gen;
     core->full_reason = suffices                ? ""

@@ -36,7 +36,7 @@ struct sr_record {
     bool failed; /* some volume's replica had an error and was not replaced */
     bool completing;
     bool handover;
-    bool discard;                             /* my diverged writes were given up ... */
+    bool discard;                              /* my diverged writes were given up ... */
     struct sr_uuid discard_mine, discard_peer; /* ... while these were the two gens */
     bool paused;
     uint64_t pause_counter;

@@ -32,12 +32,12 @@
 #include "core/lineage.h"
 
 /* Wire numbers: never reused. */
-#define SR_PEER_MSGS(X)                                                                            \
-    X(HELLO, 16) X(BYE, 17) X(MAP, 18) X(START, 19) X(STARTED, 20) X(WRITE, 21) X(WRITTEN, 22)     \
-    X(COPY, 23) X(COPIED, 24) X(HASH, 25) X(HASHED, 26) X(FETCH, 27) X(FETCHED, 28)                \
-    X(COMPLETE, 29) X(COMPLETED, 30) X(FLUSH, 31) X(FLUSHED, 32)                                   \
-    X(PREPARE, 33) X(READY, 34) X(TAKE, 35) X(TAKEN, 36) X(FORWARD, 37) X(FORWARDED, 38)           \
-    X(PROBE, 39) X(PROBED, 40)
+#define SR_PEER_MSGS(X)                                                                                              \
+    X(HELLO, 16)                                                                                                     \
+    X(BYE, 17) X(MAP, 18) X(START, 19) X(STARTED, 20) X(WRITE, 21) X(WRITTEN, 22) X(COPY, 23) X(COPIED, 24)          \
+        X(HASH, 25) X(HASHED, 26) X(FETCH, 27) X(FETCHED, 28) X(COMPLETE, 29) X(COMPLETED, 30) X(FLUSH, 31)          \
+            X(FLUSHED, 32) X(PREPARE, 33) X(READY, 34) X(TAKE, 35) X(TAKEN, 36) X(FORWARD, 37) X(FORWARDED, 38)      \
+                X(PROBE, 39) X(PROBED, 40)
 
 enum sr_peer_msg_type {
 #define SR_PEER_MSG_ENUM(name, number) SR_MSG_##name = number,
@@ -48,8 +48,8 @@ enum sr_peer_msg_type {
 /* READ: only in FORWARD */
 enum sr_content { SR_CONTENT_DATA = 0, SR_CONTENT_ZERO = 1, SR_CONTENT_TRIM = 2, SR_CONTENT_READ = 3 };
 
-#define SR_DIGEST_BYTES 16
-#define SR_RUN_MAX_BLOCKS 256 /* one COPY or HASH: at most 1 MiB */
+#define SR_DIGEST_BYTES    16
+#define SR_RUN_MAX_BLOCKS  256  /* one COPY or HASH: at most 1 MiB */
 #define SR_MAP_ENTRIES_MAX 4096 /* regions in one MAP message */
 
 /* Map entries travel as payload, packed little-endian: u32 volume, u32 region, 128 bytes of map. */
@@ -60,23 +60,23 @@ struct sr_peer_msg {
     enum sr_peer_msg_type type;
     uint64_t session;
 
-    /* WRITE, WRITTEN, COPY, COPIED, HASH, HASHED, FETCH, FETCHED, FLUSH, FLUSHED: the leader's number; PREPARE, READY,
-     * FORWARD, FORWARDED, PROBE, PROBED: the sender's of the first of the two */
+    /* WRITE, WRITTEN, COPY, COPIED, HASH, HASHED, FETCH, FETCHED, FLUSH, FLUSHED: the leader's number; PREPARE,
+     * READY, FORWARD, FORWARDED, PROBE, PROBED: the sender's of the first of the two */
     uint64_t id;
     uint32_t volume; /* index in the collection's list, which both sites agreed on */
     uint64_t offset_bytes, length_bytes;
-    enum sr_content content;  /* WRITE, COPY, FORWARD */
-    bool may_trim;            /* zeroes may free space */
-    enum sr_error error;      /* WRITTEN, COPIED, HASHED, FETCHED, FLUSHED, COMPLETED, READY, FORWARDED */
+    enum sr_content content; /* WRITE, COPY, FORWARD */
+    bool may_trim;           /* zeroes may free space */
+    enum sr_error error;     /* WRITTEN, COPIED, HASHED, FETCHED, FLUSHED, COMPLETED, READY, FORWARDED */
     uint8_t differs[SR_RUN_MAX_BLOCKS / 8]; /* HASHED: bit i: block i of the run differs */
 
-    uint32_t cause;               /* BYE: enum sr_cause */
-    bool last;                    /* MAP */
-    uint32_t n_entries;           /* MAP: entries in the payload */
-    bool everything;              /* MAP: every block of every volume is in the map */
-    uint32_t n_forwards;          /* TAKE */
-    /* MAP, WRITE/COPY/FORWARD with data, HASH, FETCHED, FORWARDED of a read: payload_bytes from payload_offset of payload, else NULL.
-     * The message holds one reference. */
+    uint32_t cause;      /* BYE: enum sr_cause */
+    bool last;           /* MAP */
+    uint32_t n_entries;  /* MAP: entries in the payload */
+    bool everything;     /* MAP: every block of every volume is in the map */
+    uint32_t n_forwards; /* TAKE */
+    /* MAP, WRITE/COPY/FORWARD with data, HASH, FETCHED, FORWARDED of a read: payload_bytes from payload_offset of
+     * payload, else NULL. The message holds one reference. */
     struct sr_buf *payload;
     uint32_t payload_offset, payload_bytes;
 

@@ -8,7 +8,8 @@
  * A read error while the peer holds the block: under the write lock the peer reads it for us, the blocks are
  * committed as bad (never copied from), rewritten here, committed as good.
  *
- *   FETCH_LOCK -> FETCH_READ -> (next block, or) FETCHING -> BAD_COMMIT -> REWRITING -> GOOD_COMMIT -> (next block) -> reply
+ *   FETCH_LOCK -> FETCH_READ -> (next block, or) FETCHING -> BAD_COMMIT -> REWRITING -> GOOD_COMMIT -> (next block)
+ * -> reply
  *
  * That goes block by block, so that only a block that cannot be read is called bad: what is bad is never copied from.
  *
@@ -180,8 +181,8 @@ static void await_commit(struct sr_core *core, struct request *request, enum pie
     }
 }
 
-/* What the peer lacks must not be read from it: while this read waited for the lock, a session may have ended and another
- * copy may have come in the place of the one that held the block. */
+/* What the peer lacks must not be read from it: while this read waited for the lock, a session may have ended and
+ * another copy may have come in the place of the one that held the block. */
 static bool peer_lacks_chunk(const struct request *request)
 {
     uint64_t first = core_first_block(request->chunk_offset);

@@ -160,7 +160,8 @@ static void let_go(struct sr_core *core, struct request *request)
     core_repair_drop(core, request);
     core_intents_give(core, request);
     if (sr_lock_granted(&request->lock))
-        core->unlock_local_us = (request->local_done_us ? request->local_done_us : core->now_us) - request->granted_us;
+        core->unlock_local_us =
+            (request->local_done_us ? request->local_done_us : core->now_us) - request->granted_us;
     core_unlock(request->volume, &request->lock);
     core->unlock_local_us = 0;
 }

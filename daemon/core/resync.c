@@ -289,8 +289,8 @@ static void unreadable(struct sr_core *core, struct copy *copy)
         /* The only complete copy may be this one: it goes on serving what can be read. */
         copy->volume->too_bad = true;
         core_set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR,
-                       "more than %u blocks of volume %s cannot be read here: the rest of it is not copied", BAD_BLOCKS_MAX,
-                       copy->volume->name);
+                       "more than %u blocks of volume %s cannot be read here: the rest of it is not copied",
+                       BAD_BLOCKS_MAX, copy->volume->name);
         core_say(core, SR_LOG_ERROR, "%s", core->detail);
         copy_done(core, copy);
         return;
@@ -359,7 +359,8 @@ void core_copy_confirmed(struct sr_core *core, struct copy *copy, const struct s
 {
     copy->n_out--;
     if (msg->error != SR_OK) {
-        core_go_alone_for(core, msg->error == SR_E_NO_SPACE ? SR_CAUSE_ALTERNATE_NO_SPACE : SR_CAUSE_ALTERNATE_IO_ERROR,
+        core_go_alone_for(core,
+                          msg->error == SR_E_NO_SPACE ? SR_CAUSE_ALTERNATE_NO_SPACE : SR_CAUSE_ALTERNATE_IO_ERROR,
                           copy->volume);
         return;
     }

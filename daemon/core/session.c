@@ -23,8 +23,8 @@
 
 bool core_leads_open(const struct sr_core *core)
 {
-    return core->stage == STAGE_OPEN && (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING ||
-                                         core->mode == MODE_HANDING_OVER);
+    return core->stage == STAGE_OPEN &&
+           (core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER);
 }
 
 bool core_serving(const struct sr_core *core)
@@ -159,7 +159,8 @@ static void become_active(struct sr_core *core)
     core_say(core, SR_LOG_NOTICE, "this site becomes active: %s", sr_lineage_explain(&core->mine, &core->peer));
 }
 
-/* The copy here failed while it was active: the peer serves from now on, and nothing comes that would say so later. */
+/* The copy here failed while it was active: the peer serves from now on, and nothing comes that would say so later.
+ */
 static void step_down(struct sr_core *core)
 {
     if (!core->rec.failed || core->rec.role != SR_ROLE_ACTIVE)
@@ -173,7 +174,8 @@ static void show_paused(struct sr_core *core, enum sr_decision decision)
 {
     core->stage = STAGE_PAUSED;
     if (decision == SR_DECIDE_TAKE) {
-        become_active(core); /* the role was given away, or the other copy is unfit or given up: nobody else can serve */
+        become_active(
+            core); /* the role was given away, or the other copy is unfit or given up: nobody else can serve */
         decision = SR_DECIDE_LEAD;
     }
     bool may_serve = decision == SR_DECIDE_LEAD && core->rec.role == SR_ROLE_ACTIVE;
@@ -227,7 +229,8 @@ static void wait_for_failover(struct sr_core *core)
 static void conflict_is_over(struct sr_core *core)
 {
     if (core->cause == SR_CAUSE_CONFLICT)
-        core_set_cause(core, SR_CAUSE_CONNECTING, "the conflict is over: one copy was given up, or is the other's past");
+        core_set_cause(core, SR_CAUSE_CONNECTING,
+                       "the conflict is over: one copy was given up, or is the other's past");
 }
 
 static void lead(struct sr_core *core, bool take)

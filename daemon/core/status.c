@@ -17,9 +17,9 @@ bool core_copies_equal(const struct sr_core *core)
            core->mode == MODE_FOLLOWING;
 }
 
-/* A blip shorter than the stall budget is not shown: nothing is lost, and nobody waits longer than promised.  Only the
- * active site can tell: while it holds its hosts' answers back nothing is acknowledged that the peer lacks.  The alternate
- * cannot know what the active one does meanwhile. */
+/* A blip shorter than the stall budget is not shown: nothing is lost, and nobody waits longer than promised.  Only
+ * the active site can tell: while it holds its hosts' answers back nothing is acknowledged that the peer lacks.  The
+ * alternate cannot know what the active one does meanwhile. */
 static bool blip(const struct sr_core *core, uint64_t now_us)
 {
     bool was_in_sync = core->rec.base_kind == SR_BASE_NONE && core->rec.consistent && core->in_sync_us;

@@ -15,8 +15,8 @@ struct sr_throttle {
     int64_t tokens_bytes;
     uint64_t filled_us;
     uint64_t judged_us;
-    double calm_latency_us;    /* smoothed, while no resync runs; 0: none yet */
-    double latency_us;         /* smoothed, of this window */
+    double calm_latency_us; /* smoothed, while no resync runs; 0: none yet */
+    double latency_us;      /* smoothed, of this window */
     uint64_t last_write_us;
     /* what was moved of late, for status */
     uint64_t window_began_us, window_bytes;

@@ -1,7 +1,8 @@
 /* retire.c - an export goes to another server: clients are to get an answer to everything that they have sent by now.
  *
- * What lies in the socket is read and submitted as ever, until there is nothing more or a bound stops the reading; then
- * the connection leaves, as after a client's goodbye.  A client with a fixed depth has all of it in flight by then.
+ * What lies in the socket is read and submitted as ever, until there is nothing more or a bound stops the reading;
+ * then the connection leaves, as after a client's goodbye.  A client with a fixed depth has all of it in flight by
+ * then.
  *
  * Nothing here is durable.
  */

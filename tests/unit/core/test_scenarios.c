@@ -44,7 +44,8 @@ static uint64_t now_us;
 static bool link_is_up;
 static uint32_t randoms;
 
-/* ---- the surroundings of a core --------------------------------------------------------------------------------------- */
+/* ---- the surroundings of a core
+ * --------------------------------------------------------------------------------------- */
 
 static struct sr_event make_event(enum sr_event_type type)
 {
@@ -129,7 +130,8 @@ static void carry_out(struct site *site, const struct sr_disk_io *io)
         break;
     case SR_DISK_HASH: /* any digest will do that tells these tests' blocks apart */
         for (uint64_t block = 0; block < io->length_bytes / SR_BLOCK_BYTES; block++)
-            memcpy(io->buf->data + io->buf_offset + block * SR_DIGEST_BYTES, at + block * SR_BLOCK_BYTES, SR_DIGEST_BYTES);
+            memcpy(io->buf->data + io->buf_offset + block * SR_DIGEST_BYTES, at + block * SR_BLOCK_BYTES,
+                   SR_DIGEST_BYTES);
         break;
     case SR_DISK_FLUSH:
         break;
@@ -222,7 +224,8 @@ static void connect_sites(bool up)
     }
 }
 
-/* ---- what tests do -------------------------------------------------------------------------------------------------------- */
+/* ---- what tests do
+ * -------------------------------------------------------------------------------------------------------- */
 
 static struct sr_core_tuning tuning(void)
 {
@@ -239,11 +242,8 @@ static struct sr_core_tuning tuning(void)
 static void boot(int i, const struct sr_record *record)
 {
     struct sr_core_volume volume = {.uuid.b[0] = 9, .size_bytes = VOLUME_BYTES};
-    struct sr_core_config config = {.tuning = tuning(),
-                                    .n_volumes = 1,
-                                    .volumes = &volume,
-                                    .name = "v",
-                                    .peer_name = i ? "a" : "b"};
+    struct sr_core_config config = {
+        .tuning = tuning(), .n_volumes = 1, .volumes = &volume, .name = "v", .peer_name = i ? "a" : "b"};
     struct sr_event event = make_event(SR_EV_TIME);
 
     sites[i].core = sr_core_new(&config, record);
@@ -304,8 +304,8 @@ static struct sr_buf *ask(int i, int id, enum sr_host_op op, uint64_t offset, ui
 
     if (buf)
         memset(buf->data, fill, length);
-    event.host =
-        (struct sr_host_request){.id = (uint64_t)id, .op = op, .offset_bytes = offset, .length_bytes = length, .buf = buf};
+    event.host = (struct sr_host_request){
+        .id = (uint64_t)id, .op = op, .offset_bytes = offset, .length_bytes = length, .buf = buf};
     step(&sites[i], &event);
     if (op == SR_HOST_READ)
         return buf;
@@ -341,9 +341,11 @@ static bool every_write(const struct sr_disk_io *io)
     return io->op == SR_DISK_WRITE;
 }
 
-/* ---- who serves -------------------------------------------------------------------------------------------------------- */
+/* ---- who serves
+ * -------------------------------------------------------------------------------------------------------- */
 
-/* A pause holds up the copying, not the rule that one site serves: the old site stops when it hears of the failover. */
+/* A pause holds up the copying, not the rule that one site serves: the old site stops when it hears of the failover.
+ */
 static void paused_and_failed_over(void **state)
 {
     (void)state;
@@ -390,7 +392,8 @@ static void the_alternate_claims_nothing(void **state)
     assert_int_not_equal(status_of(1).sync, SR_SYNC_IN_SYNC);
 }
 
-/* ---- how long hosts wait -------------------------------------------------------------------------------------------------- */
+/* ---- how long hosts wait
+ * -------------------------------------------------------------------------------------------------- */
 
 /* A write behind a copy that hangs at the peer: the peer may make it wait for the budget, no longer. */
 static void behind_a_copy(void **state)
@@ -456,7 +459,8 @@ static void stop_in_a_resync(void **state)
     assert_int_equal(sites[0].admin, SR_OK);
 }
 
-/* ---- blocks that cannot be read -------------------------------------------------------------------------------------------- */
+/* ---- blocks that cannot be read
+ * -------------------------------------------------------------------------------------------- */
 
 static uint64_t bad_from, bad_to;
 
