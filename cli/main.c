@@ -27,7 +27,7 @@ static void print_help(void)
         char words[40];
         snprintf(words, sizeof(words), "%s%s%s", verbs[i]->group, verbs[i]->word ? " " : "",
                  verbs[i]->word ? verbs[i]->word : "");
-        printf("  %-16s  %s\n", words, verbs[i]->summary);
+        printf("  %-17s  %s\n", words, verbs[i]->summary);
     }
     puts("\n"
          "'syncrepctl VERB --help' explains a verb, with examples.\n"

@@ -94,6 +94,7 @@ class Failover(pair.Case):
         self.assertEqual(p.ctl("b", "failover", "v", "--force=w").code, 2)
         p.start("a")
         p.wait_status("a", "v", role="active", serving=True)
+        p.ctl_ok("b", "wait", "--for", "connected")
         refused = p.ctl("b", "failover", "v", "--force=v")  # beside a complete one that answers
         self.assertEqual(refused.code, 1, refused)
         p.kill9("a")
