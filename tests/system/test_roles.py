@@ -261,6 +261,22 @@ class Roles(pair.Case):
                     p.ctl_ok(site, "resolve", "v", "--keep", keep)
                     self.assertEqual(p.ctl(site, "resolve", "v", "--keep", "b" if keep == "a" else "a").code, 1)
 
+    def test_a_volume_moves_its_collection(self):
+        p = self.pair(volumes={"v": "8MiB", "w": "8MiB"})
+        p.ctl_ok("a", "collection", "create", "both", "v", "w")
+        p.wait_sync("both")
+        for asked, name, to in (("b", "w", "b"), ("a", "both", "a"), ("a", "v", "b")):
+            self.assertEqual(p.ctl_ok(asked, "switchover", name, "--plan").doc["plan"]["name"], "both")
+            done = p.ctl_ok(asked, "switchover", name, "--to", to)
+            self.assertIn(f"both is active at {to}", done.doc["results"][0]["text"])
+            for volume in "v", "w":
+                p.wait_status(to, volume, role="active", serving=True)
+                p.nbd(to, volume).pwrite(to.encode() * 4096, 0)
+            p.wait_sync("both")
+        p.kill9("b")
+        p.ctl_ok("a", "failover", "w", "--force=w")
+        self.assertEqual(p.nbd("a", "v").pread(4096, 0), b"b" * 4096)
+
     def test_events_say_why(self):
         p = self.pair(volumes={"v": "8MiB"})
         p.ctl_ok("a", "switchover", "v")
