@@ -69,6 +69,14 @@ static void command(struct sim_world *world, unsigned site, enum sr_admin_comman
     sim_world_step(world, site, &event);
 }
 
+bool sim_admin_command(struct sim_world *world, unsigned site, enum sr_admin_command what, bool force)
+{
+    if (sim_admin_busy(world, site) == SIM_COMMANDS_MAX || !world->site[site].up)
+        return false;
+    command(world, site, what, force);
+    return true;
+}
+
 static void tune(struct sim_world *world, unsigned site)
 {
     struct sr_event event = {.type = SR_EV_TUNE};

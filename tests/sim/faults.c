@@ -12,7 +12,7 @@
 
 const char *sim_profile_name(enum sim_profile profile)
 {
-    static const char *const names[] = {"quick", "crash", "disk", "admin", "roles", "all"};
+    static const char *const names[] = {"quick", "crash", "disk", "admin", "roles", "all", "exhaustive"};
 
     SR_ASSERT(profile < SIM_PROFILES);
     return names[profile];

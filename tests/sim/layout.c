@@ -45,6 +45,8 @@ bool sim_chance(struct sim_rng *rng, unsigned permille)
 
 uint64_t sim_delay(struct sim_rng *rng, uint64_t typical_us)
 {
+    if (rng->fixed)
+        return typical_us;
     uint64_t us = sim_between(rng, 1, 2 * typical_us + 1);
 
     return sim_chance(rng, 60) ? us * 4 : us;

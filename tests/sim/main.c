@@ -57,6 +57,12 @@ bool sim_main_one(struct sim_world *world, uint64_t seed, enum sim_profile profi
     return false;
 }
 
+bool sim_main_wanted(const struct sim_options *options, struct sim_stats *stats, uint64_t seed)
+{
+    return options->profile != SIM_PROFILE_EXHAUSTIVE ||
+           (sim_exhaustive_wanted(seed, options->gap) && !sim_exhaustive_known(stats, seed));
+}
+
 bool sim_main_profile(const char *name, enum sim_profile *profile)
 {
     for (int i = 0; i < SIM_PROFILES; i++)
@@ -155,7 +161,8 @@ static int run_share(struct sim_stats *stats, const struct sim_options *options,
 
     world->verbose = options->verbose;
     for (uint64_t i = first; i < options->schedules && status == 0; i += options->jobs)
-        if (!sim_main_one(world, options->seed + i, options->profile, options->steps))
+        if (sim_main_wanted(options, stats, options->seed + i) &&
+            !sim_main_one(world, options->seed + i, options->profile, options->steps))
             status = 1;
     sim_world_free(world);
     return status;
@@ -275,7 +282,8 @@ static void parse(int argc, char **argv, struct sim_options *o)
         {"profile", required_argument, NULL, 'p'},     {"steps", required_argument, NULL, 't'},
         {"jobs", required_argument, NULL, 'j'},        {"verbose", no_argument, NULL, 'v'},
         {"regressions", required_argument, NULL, 'r'}, {"planted", required_argument, NULL, 'b'},
-        {"seconds", required_argument, NULL, 'c'},     {NULL, 0, NULL, 0}};
+        {"seconds", required_argument, NULL, 'c'},     {"gap", required_argument, NULL, 'g'},
+        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "v", options, NULL)) != -1) {
@@ -297,9 +305,17 @@ static void parse(int argc, char **argv, struct sim_options *o)
             o->planted = optarg;
         else if (c == 'c')
             o->seconds = (unsigned)strtoul(optarg, NULL, 10);
+        else if (c == 'g')
+            o->gap = (unsigned)strtoul(optarg, NULL, 10);
         else
             usage();
     }
+    if (o->profile == SIM_PROFILE_EXHAUSTIVE && o->schedules == 0) {
+        o->seed = 0;
+        o->schedules = sim_exhaustive_total();
+    }
+    if (o->schedules == 0)
+        o->schedules = 1000;
     if (optind != argc || o->jobs < 1 || o->jobs > SIM_JOBS_MAX || o->steps < 1)
         usage();
 }
@@ -307,7 +323,7 @@ static void parse(int argc, char **argv, struct sim_options *o)
 int main(int argc, char **argv)
 {
     struct sim_options options = {
-        .schedules = 1000, .seed = 1, .profile = SIM_PROFILE_ALL, .steps = 300, .jobs = 1, .seconds = 60};
+        .seed = 1, .profile = SIM_PROFILE_ALL, .steps = 300, .jobs = 1, .seconds = 60, .gap = 3};
     static struct sim_stats stats;
     struct timespec begin, end;
     int status;
@@ -325,6 +341,8 @@ int main(int argc, char **argv)
     clock_gettime(CLOCK_MONOTONIC, &begin);
     status = options.regressions != NULL ? run_regressions(&stats, &options) : run_jobs(&stats, &options);
     clock_gettime(CLOCK_MONOTONIC, &end);
+    if (options.profile == SIM_PROFILE_EXHAUSTIVE)
+        sim_exhaustive_describe(&stats, options.gap);
     print_stats(&stats, (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9);
     return status;
 }

@@ -10,7 +10,7 @@ struct sim_options {
     uint64_t schedules, seed;
     enum sim_profile profile;
     uint32_t steps;
-    unsigned jobs, seconds;
+    unsigned jobs, seconds, gap;
     bool verbose;
     const char *regressions, *planted;
 };
@@ -18,7 +18,16 @@ struct sim_options {
 /* Runs one schedule and reports a failure on stderr; false then. */
 bool sim_main_one(struct sim_world *world, uint64_t seed, enum sim_profile profile, uint32_t steps);
 
+/* Is this seed to be run? */
+bool sim_main_wanted(const struct sim_options *options, struct sim_stats *stats, uint64_t seed);
 bool sim_main_profile(const char *name, enum sim_profile *profile);
+
+/* The profile `exhaustive`: seeds are numbers below the total, of which some are no schedules. */
+uint64_t sim_exhaustive_total(void);
+bool sim_exhaustive_wanted(uint64_t number, unsigned gap); /* gap: of three operations; 0: any */
+/* It equals another schedule, as earlier ones have shown; counts it then. */
+bool sim_exhaustive_known(struct sim_stats *stats, uint64_t number);
+void sim_exhaustive_describe(const struct sim_stats *stats, unsigned gap);
 
 #ifdef SR_PLANTED_BUGS
 /* Returns the exit code: 0 if every bug was caught. */

@@ -60,6 +60,8 @@ static void hunt(const struct sim_options *options, enum sr_planted bug)
     sr_planted_bug = bug;
     for (uint64_t i = 0; i < options->schedules && time(NULL) <= end; i++) {
         result.seed = options->seed + i;
+        if (!sim_main_wanted(options, stats, result.seed))
+            continue;
         result.schedules = i + 1;
         if (sim_world_run(world, result.seed, options->profile, options->steps))
             continue;

@@ -54,6 +54,7 @@
 
 struct sim_rng {
     uint64_t state;
+    bool fixed; /* delays are the typical ones */
 };
 
 uint64_t sim_random(struct sim_rng *rng);
@@ -72,6 +73,7 @@ enum sim_profile {
     SIM_PROFILE_ADMIN,
     SIM_PROFILE_ROLES,
     SIM_PROFILE_ALL,
+    SIM_PROFILE_EXHAUSTIVE, /* exhaustive.c */
     SIM_PROFILES
 };
 
@@ -345,6 +347,8 @@ struct sim_admin {
 
 void sim_admin_visit(struct sim_world *world);
 void sim_admin_mend(struct sim_world *world); /* one look around: resume, replace, failover, discard */
+/* False: it was not given, the site is down or has too many to answer. */
+bool sim_admin_command(struct sim_world *world, unsigned site, enum sr_admin_command what, bool force);
 void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr_error error, const char *text);
 void sim_admin_crash(struct sim_world *world, unsigned site);
 unsigned sim_admin_busy(const struct sim_world *world, unsigned site); /* open commands */
@@ -357,6 +361,25 @@ bool sim_admin_forced(const struct sim_world *world, unsigned site); /* a forced
 void sim_fault_visit(struct sim_world *world);
 void sim_fault_step(struct sim_world *world); /* after each event: faults that are counted in steps */
 void sim_fault_end_all(struct sim_world *world);
+
+/* ---- exhaustive.c ---------------------------------------------------------------------------------------- */
+
+#define SIM_SCRIPT_MAX 3
+
+/* A schedule of the profile `exhaustive`: operations and when they come. */
+struct sim_script {
+    unsigned n, done;
+    uint8_t op[SIM_SCRIPT_MAX];
+    uint32_t at[SIM_SCRIPT_MAX]; /* steps after first_step */
+    uint32_t first_step;
+    unsigned writes; /* of the base schedule, issued */
+    bool began;
+    bool pointless; /* another schedule is the same */
+};
+
+void sim_exhaustive_begin(struct sim_world *world); /* parameters, layout, operations of world->seed */
+bool sim_exhaustive_next(struct sim_world *world);
+void sim_exhaustive_mend(struct sim_world *world);
 
 /* ---- check.c --------------------------------------------------------------------------------------------- */
 
@@ -448,6 +471,7 @@ struct sim_stats {
     uint64_t commands[8], tunes, replies, reply_errors, reads, writes, messages, commits, ios;
     uint64_t images, exact_resyncs, equal_checks, only_copies_lost;
     uint64_t failovers, forced, partings, adoptions, given_up, one_way;
+    uint64_t without_effect, after_rest; /* exhaustive: schedules that equal another one */
     uint32_t n_modes;
     char modes[SIM_MODES_MAX][24];
     uint64_t edges[SIM_MODES_MAX][SIM_MODES_MAX];
@@ -464,6 +488,7 @@ struct sim_world {
     struct sim_hosts hosts;
     struct sim_admin admin;
     struct sim_checks checks;
+    struct sim_script script;
     struct sim_event *heap;
     uint32_t n_events, cap_events;
     uint32_t steps, crash_step, cut_step; /* done; when the next crash and cut come */

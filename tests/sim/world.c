@@ -435,11 +435,18 @@ static void begin(struct sim_world *world, uint64_t seed, enum sim_profile profi
     memset(&world->hosts, 0, sizeof(world->hosts));
     memset(&world->admin, 0, sizeof(world->admin));
     memset(&world->checks, 0, sizeof(world->checks));
-    sim_params_choose(&world->params, &world->rng, profile, steps);
-    sim_layout_choose(world);
+    world->rng.fixed = false;
+    if (profile == SIM_PROFILE_EXHAUSTIVE) {
+        sim_exhaustive_begin(world);
+    } else {
+        sim_params_choose(&world->params, &world->rng, profile, steps);
+        sim_layout_choose(world);
+    }
     sim_layout_fill(world);
     for (unsigned i = 0; i < 2; i++)
         sim_world_start(world, i);
+    if (profile == SIM_PROFILE_EXHAUSTIVE)
+        return;
     for (uint32_t i = 0; i < SIM_HOSTS; i++)
         sim_world_push(world, SIM_EV_HOST, 0, world->now_us + sim_delay(&world->rng, world->params.host_us), i);
     sim_world_push(world, SIM_EV_ADMIN, 0, world->now_us + sim_delay(&world->rng, world->params.admin_us), 0);
@@ -455,6 +462,8 @@ static void mend(struct sim_world *world)
     world->mending = true;
     sim_trace(world, "MENDING");
     sim_fault_end_all(world);
+    if (world->params.profile == SIM_PROFILE_EXHAUSTIVE)
+        sim_exhaustive_mend(world);
     while (!world->failed) {
         if (sim_check_both_in_sync(world) && world->hosts.n == 0) {
             if (world->sweeping)
@@ -489,14 +498,17 @@ bool sim_world_run(struct sim_world *world, uint64_t seed, enum sim_profile prof
 {
     begin(world, seed, profile, steps);
     uint64_t deadline_us = world->now_us + world->params.faults_us; /* nothing may happen for long: no site serves */
-    while (!world->failed && world->steps < world->params.steps && world->now_us < deadline_us) {
+    bool enumerated = profile == SIM_PROFILE_EXHAUSTIVE;
+    while (!world->failed && (enumerated ? sim_exhaustive_next(world)
+                                         : world->steps < world->params.steps && world->now_us < deadline_us)) {
         SR_ASSERT(world->n_events > 0);
         run_one(world);
     }
     uint32_t before = world->steps;
-    if (!world->failed)
+    bool judged = !enumerated || !world->script.pointless;
+    if (!world->failed && judged)
         mend(world);
-    if (!world->failed)
+    if (!world->failed && judged)
         sim_check_end(world);
     end(world);
     world->stats->schedules++;
