@@ -8,6 +8,8 @@
  *   A1  PENDING stays until the creator has decided; it never becomes LIVE by this site's own decision.
  *   A2  The core is told LINK_UP right behind the answer to COMMIT_CREATE: the coordinator's core is told when it
  * gets that answer, and so neither core's greeting can come too early.
+ *   A3  Of two creations of one name, asked for at both sites at once, the site's goes on whose name comes first; the other one
+ *       is refused there, undone, and what it kept waiting here is taken up.
  *
  * A crash at any line is harmless: PENDING is found at the next start, and the catalogues say what becomes of it.
  */
@@ -134,6 +136,88 @@ static struct sr_site_pool *choose_pool(struct sr_site *site, const struct sr_vo
     return NULL;
 }
 
+/* ---- requests that wait until a volume of that name is gone ------------------------------------------------- */
+
+struct sr_postponed {
+    struct sr_postponed *next;
+    struct sr_volume_rpc request;
+};
+
+/* It is being removed, or created here and second to the other site's (A3). */
+static bool ends_soon(const struct sr_volume *volume)
+{
+    const struct sr_config *config = volume->site->config;
+    bool second = volume->meta.state == SR_VOLUME_PENDING && strcmp(config->site, config->peer_name) > 0;
+
+    return sr_removal_running(volume) || (second && volume->operation && volume->operation->kind == SR_OP_CREATE);
+}
+
+static void postpone(struct sr_site *site, const struct sr_volume_rpc *request)
+{
+    struct sr_postponed *postponed = calloc(1, sizeof(*postponed));
+
+    if (!postponed) {
+        sr_rpc_reply(site, request, SR_E_NO_MEMORY, "out of memory");
+        return;
+    }
+    postponed->request = *request;
+    postponed->next = site->postponed;
+    site->postponed = postponed;
+}
+
+void sr_accept_postponed(struct sr_site *site, const char *name)
+{
+    struct sr_postponed **at = &site->postponed, *due = NULL;
+
+    while (*at) {
+        struct sr_postponed *one = *at;
+        if (strcmp(one->request.name, name) != 0) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        one->next = due;
+        due = one;
+    }
+    while (due) {
+        struct sr_postponed *one = due;
+        due = one->next;
+        if (site->stopping)
+            sr_rpc_reply(site, &one->request, SR_E_SHUTDOWN, "the daemon is stopping");
+        else
+            sr_accept_prepare(site, &one->request);
+        free(one);
+    }
+}
+
+/* Its creator has given it up. */
+static void forget_postponed(struct sr_site *site, const struct sr_uuid *uuid)
+{
+    struct sr_postponed **at = &site->postponed;
+
+    while (*at) {
+        struct sr_postponed *one = *at;
+        if (!sr_uuid_equal(&one->request.uuid, uuid)) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        sr_rpc_reply(site, &one->request, SR_E_CANCELLED, NULL);
+        free(one);
+    }
+}
+
+void sr_accept_link_down(struct sr_site *site)
+{
+    while (site->postponed) {
+        struct sr_postponed *one = site->postponed;
+        site->postponed = one->next;
+        free(one);
+    }
+}
+
+/* ---- PREPARE_CREATE, checked --------------------------------------------------------------------------------- */
+
 static bool may_accept(struct sr_site *site, const struct sr_volume_rpc *request)
 {
     const struct sr_volume *same = sr_table_volume_named(site, request->name);
@@ -141,6 +225,8 @@ static bool may_accept(struct sr_site *site, const struct sr_volume_rpc *request
 
     if (sr_table_volume(site, &request->uuid)) {
         sr_rpc_reply(site, request, SR_E_EXISTS, "that volume exists already");
+    } else if (same && ends_soon(same)) {
+        postpone(site, request);
     } else if (same) {
         snprintf(text, sizeof(text), "a volume %s exists there %s", same->meta.name,
                  same->meta.state == SR_VOLUME_LIVE      ? "already, and not here: delete it there first"
@@ -297,6 +383,7 @@ void sr_accept_abort(struct sr_site *site, const struct sr_volume_rpc *request)
 {
     struct sr_volume *volume = sr_table_volume(site, &request->uuid);
 
+    forget_postponed(site, &request->uuid);
     if (!volume) {
         sr_rpc_reply(site, request, SR_OK, NULL);
         return;

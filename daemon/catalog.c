@@ -64,6 +64,7 @@ static void created(void *arg, enum sr_error error, const char *text)
     sr_control_reply(creation->call, &response, true);
     sr_log(SR_LOG_NOTICE, "%s", line);
     volume->operation = NULL;
+    sr_accept_postponed(volume->site, volume->meta.name);
     free(creation);
 }
 

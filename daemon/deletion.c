@@ -6,6 +6,9 @@
  * host may still connect there; it is disconnected then.  With the other site away a deletion must be forced; the
  * tombstone then stays until that site has been told.
  *
+ * When both sites are asked at the same time, the other one's DELETE may come while its consent is on the way: it has decided,
+ * so whatever the answer is then, this deletion goes on, and its removal answers both.
+ *
  * A crash before the tombstone changes nothing; after it the next start and the next link go on.
  */
 #include <stdio.h>
@@ -20,6 +23,9 @@ struct deletion {
     char name[SR_NAME_BYTES];
     const char *peer;
     bool forced;
+    bool decided_there;     /* the other site has its tombstone, and waits for this one's: */
+    sr_removed_fn other_fn; /* NULL: nobody does */
+    void *other_arg;
 };
 
 static void refuse(struct deletion *deletion, enum sr_error error, const char *text)
@@ -38,6 +44,8 @@ static void removed(void *arg, enum sr_error error, const char *text)
 {
     struct deletion *deletion = arg;
 
+    if (deletion->other_fn)
+        deletion->other_fn(deletion->other_arg, error, text);
     if (error != SR_OK)
         sr_control_reply_error(deletion->call, error, deletion->name, NULL,
                                "volume %s is being deleted, but not finished: %s", deletion->name, text);
@@ -65,7 +73,8 @@ static void checked(void *arg, enum sr_error error, const struct sr_volume_rpc *
     char text[SR_SITE_TEXT + SR_NAME_BYTES];
     bool away = !reply && error == SR_E_UNREACHABLE;
 
-    if (error == SR_OK || error == SR_E_NOT_FOUND || (deletion->forced && (away || error == SR_E_NEEDS_FORCE))) {
+    if (deletion->decided_there || error == SR_OK || error == SR_E_NOT_FOUND ||
+        (deletion->forced && (away || error == SR_E_NEEDS_FORCE))) {
         go(deletion);
         return;
     }
@@ -75,6 +84,20 @@ static void checked(void *arg, enum sr_error error, const struct sr_volume_rpc *
         snprintf(text, sizeof(text), "site %s: %s", deletion->peer,
                  reply && reply->text[0] ? reply->text : sr_error_text(error));
     refuse(deletion, error, text);
+}
+
+static void give_way(struct sr_operation *operation, sr_removed_fn fn, void *arg)
+{
+    struct deletion *deletion = (struct deletion *)operation;
+
+    if (deletion->decided_there) {
+        if (fn)
+            fn(arg, SR_E_BUSY, "it is just being deleted");
+        return;
+    }
+    deletion->decided_there = true;
+    deletion->other_fn = fn;
+    deletion->other_arg = arg;
 }
 
 static uint32_t hosts_of(const struct sr_volume *volume)
@@ -138,7 +161,7 @@ void sr_catalog_delete(struct sr_site *site, struct sr_control_call *call, struc
                                "volume %s: another operation on it is under way", volume->meta.name);
         return;
     }
-    deletion->operation = (struct sr_operation){.kind = SR_OP_DELETE, .volume = volume};
+    deletion->operation = (struct sr_operation){.kind = SR_OP_DELETE, .volume = volume, .give_way = give_way};
     deletion->call = call;
     deletion->forced = forced;
     deletion->peer = site->config->peer_name;

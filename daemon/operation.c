@@ -160,5 +160,6 @@ void sr_catalog_request(struct sr_site *site, const struct sr_volume_rpc *reques
 
 void sr_catalog_link_down(struct sr_site *site)
 {
+    sr_accept_link_down(site);
     sr_removal_link_down(site); /* questions were answered with "unreachable" already: creations undo themselves */
 }

@@ -35,6 +35,9 @@ void sr_removal_tell_peer(struct sr_volume *volume);
 void sr_accept_prepare(struct sr_site *site, const struct sr_volume_rpc *request);
 void sr_accept_commit(struct sr_site *site, const struct sr_volume_rpc *request);
 void sr_accept_abort(struct sr_site *site, const struct sr_volume_rpc *request);
+/* What was done to the volume of that name has ended: requests that wait for it are taken up. */
+void sr_accept_postponed(struct sr_site *site, const char *name);
+void sr_accept_link_down(struct sr_site *site);
 void sr_removal_request(struct sr_site *site, const struct sr_volume_rpc *request);
 void sr_removal_link_down(struct sr_site *site);
 

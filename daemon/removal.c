@@ -16,6 +16,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "operation.h"
@@ -26,21 +27,30 @@ struct removal {
     bool clean;                    /* copy and image are gone */
     bool dropping;
     bool wait_peer;
+    uint32_t refusals; /* by the other site, where something else was just being done to it */
     bool has_waiting; /* the peer asked too, before our tombstone was durable */
     struct sr_volume_rpc waiting;
     sr_removed_fn fn;
     void *arg;
 };
 
+#define RETRY_MS     200u
+#define REFUSALS_MAX 50u /* then who asked is told that it takes longer */
+
 static void finish(struct removal *removal, enum sr_error error, const char *text)
 {
     sr_removed_fn fn = removal->fn;
     void *arg = removal->arg;
+    struct sr_volume *volume = removal->operation.volume;
+    struct sr_site *site = volume->site;
+    char name[SR_NAME_BYTES];
 
-    removal->operation.volume->operation = NULL;
+    memcpy(name, volume->meta.name, sizeof(name)); /* fn may be the end of it */
+    volume->operation = NULL;
     free(removal);
     if (fn)
         fn(arg, error, text);
+    sr_accept_postponed(site, name);
 }
 
 static void dropped(void *arg, uint64_t tag, enum sr_error error)
@@ -48,6 +58,7 @@ static void dropped(void *arg, uint64_t tag, enum sr_error error)
     struct removal *removal = arg;
     struct sr_volume *volume = removal->operation.volume;
     struct sr_site *site = volume->site;
+    char name[SR_NAME_BYTES];
 
     (void)tag;
     if (error != SR_OK && error != SR_E_NOT_FOUND) {
@@ -58,6 +69,7 @@ static void dropped(void *arg, uint64_t tag, enum sr_error error)
     sr_control_emit(site->control, SR_LOG_NOTICE, "volume", volume->meta.name, sr_driver_wall_ms(), "deleted");
     sr_removed_fn fn = removal->fn;
     void *fn_arg = removal->arg;
+    memcpy(name, volume->meta.name, sizeof(name));
     volume->operation = NULL;
     free(removal);
     sr_table_drop_volume(volume);
@@ -65,6 +77,7 @@ static void dropped(void *arg, uint64_t tag, enum sr_error error)
     sr_control_state_changed(site->control);
     if (fn)
         fn(fn_arg, SR_OK, "");
+    sr_accept_postponed(site, name);
 }
 
 static void advance(struct removal *removal)
@@ -228,6 +241,36 @@ void sr_removal_link_down(struct sr_site *site)
 
 /* ---- the other site ------------------------------------------------------------------------------------- */
 
+/* It was busy with something else there (a replace, a change of members): what it refused is asked again, until the link
+ * goes down; then the exchange of catalogues comes back to it. */
+static void on_retry(uv_timer_t *timer)
+{
+    struct sr_site *site = timer->data;
+    struct sr_volume *volume;
+
+    TAILQ_FOREACH (volume, &site->volumes, link) {
+        bool again = volume->busy_there && site->exchanged && volume->meta.state == SR_VOLUME_DELETING;
+        volume->busy_there = false;
+        if (again)
+            sr_removal_tell_peer(volume);
+    }
+}
+
+static void retry_later(struct sr_volume *volume)
+{
+    struct sr_site *site = volume->site;
+
+    volume->busy_there = true;
+    if (site->stopping)
+        return;
+    if (!site->retry_timer_open)
+        uv_timer_init(site->loop, &site->retry_timer);
+    site->retry_timer_open = true;
+    site->retry_timer.data = site;
+    if (!uv_is_active((uv_handle_t *)&site->retry_timer))
+        uv_timer_start(&site->retry_timer, on_retry, RETRY_MS, 0);
+}
+
 struct told {
     struct sr_site *site;
     struct sr_uuid uuid;
@@ -246,12 +289,16 @@ static void peer_deleted(void *arg, enum sr_error error, const struct sr_volume_
         sr_removal_peer_gone(volume);
         return;
     }
+    if (reply && error == SR_E_BUSY)
+        retry_later(volume);
     if (reply)
-        sr_log(SR_LOG_WARNING, "volume %s: %s has not deleted its copy: %s", volume->meta.name,
-               site->config->peer_name, reply->text[0] ? reply->text : sr_error_text(error));
+        sr_log_limited(SR_LOG_WARNING, volume->meta.name, "volume %s: %s has not deleted its copy: %s", volume->meta.name,
+                       site->config->peer_name, reply->text[0] ? reply->text : sr_error_text(error));
     if (!sr_removal_running(volume))
         return;
     struct removal *removal = (struct removal *)volume->operation;
+    if (reply && error == SR_E_BUSY && ++removal->refusals < REFUSALS_MAX)
+        return;
     removal->wait_peer = false;
     advance(removal);
 }
@@ -293,7 +340,8 @@ static void check_delete(struct sr_site *site, const struct sr_volume_rpc *reque
         snprintf(text, sizeof(text), "%u host%s at site %s use%s it: disconnect first", hosts, hosts == 1 ? "" : "s",
                  site->config->site, hosts == 1 ? "s" : "");
         sr_rpc_reply(site, request, SR_E_REFUSED, text);
-    } else if ((volume->operation && volume->operation->kind != SR_OP_REMOVE) || sr_members_busy(volume)) {
+    } else if ((volume->operation && volume->operation->kind != SR_OP_REMOVE && volume->operation->kind != SR_OP_DELETE) ||
+               sr_members_busy(volume)) {
         sr_rpc_reply(site, request, SR_E_BUSY, "another operation on it is under way there");
     } else if (volume->store && (volume->meta.imported || sr_store_allocated_bytes(volume->store) > 0)) {
         snprintf(text, sizeof(text), "its copy at site %s holds data", site->config->site);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "site.h"
+#include "operation.h"
 
 #define HOSTS_DEADLINE_MS 7000u
 
@@ -153,6 +153,7 @@ static void drop_all(struct sr_site *site)
     sr_tls_unref(site->nbd_tls);
     sr_actions_free(&site->actions);
     sr_reconcile_reset(site);
+    sr_accept_link_down(site);
     free(site->shutdown);
     site->shutdown = NULL;
 }
@@ -175,6 +176,8 @@ void sr_shutdown_finish(struct sr_site *site)
         uv_close((uv_handle_t *)&((struct stopping *)site->shutdown)->deadline, NULL);
     if (site->watch_timer_open)
         uv_close((uv_handle_t *)&site->watch_timer, NULL);
+    if (site->retry_timer_open)
+        uv_close((uv_handle_t *)&site->retry_timer, NULL);
     site->finished = all_idle(site);
     if (!site->finished)
         return;

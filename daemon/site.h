@@ -79,6 +79,7 @@ struct sr_volume {
     struct sr_operation *operation; /* what is being done to it (catalog.c), at most one */
     bool peer_has;                  /* as far as known on this link: the other site has it LIVE */
     bool peer_gone;                 /* on this link: the other site does not have it, or is deleting it too */
+    bool busy_there;                /* ... it could not delete it just now: asked again soon (removal.c) */
     bool closing;                   /* about to be deleted: no new hosts */
     bool has_gate;                  /* requests of hosts wait in `gated` */
     struct sr_gated_list gated;
@@ -143,6 +144,7 @@ struct sr_admin {
 };
 STAILQ_HEAD(sr_admin_list, sr_admin);
 
+struct sr_postponed;
 struct sr_rpc; /* peer_rpc.c */
 TAILQ_HEAD(sr_rpc_list, sr_rpc);
 
@@ -196,6 +198,10 @@ struct sr_site {
     /* peer_rpc.c */
     struct sr_rpc_list rpcs;
     uint64_t next_rpc;
+
+    struct sr_postponed *postponed; /* accept.c */
+    uv_timer_t retry_timer;         /* removal.c */
+    bool retry_timer_open;
 
     struct sr_move *move; /* members.c: at most one at a time */
 

@@ -160,15 +160,47 @@ class Volumes(pair.Case):
                 thread.start()
             for thread in threads:
                 thread.join()
-            self.assertLessEqual(sum(result.code == 0 for result in results), 1, results)
+            self.assertEqual(sum(result.code == 0 for result in results), 1, results)
             names = pair.wait_for(lambda: self.settled(p), 30, "both sites agree")[0]
-            self.assertEqual(names, ["v"] if any(result.code == 0 for result in results) else [], results)
-            if names:
-                p.compare("v")
-                sizes = {p.ctl_ok(site, "volume", "show", "v").doc["volume"]["size_bytes"] for site in pair.SITES}
-                self.assertEqual(len(sizes), 1)
-                p.ctl_ok("a", "volume", "delete", "v", "--force=v")
-                pair.wait_for(lambda: self.settled(p) == [[]], 30, "v is gone")
+            self.assertEqual(names, ["v"], results)
+            p.compare("v")
+            sizes = {p.ctl_ok(site, "volume", "show", "v").doc["volume"]["size_bytes"] for site in pair.SITES}
+            self.assertEqual(len(sizes), 1)
+            p.ctl_ok("a", "volume", "delete", "v", "--force=v")
+            pair.wait_for(lambda: self.settled(p) == [[]], 30, "v is gone")
+
+    def both_delete(self, p, apart):
+        """Deletes v at site a, and `apart` seconds later at b; both must say that it is gone, and it is, at once."""
+        p.ctl_ok("a", "volume", "create", "v", "--size", "1MiB")
+        p.wait_sync("v")
+        results = {}
+
+        def work(site, delay):
+            time.sleep(delay)
+            results[site] = p.ctl(site, "volume", "delete", "v", "--force=v")
+        threads = [threading.Thread(target=work, args=pair_) for pair_ in (("a", 0), ("b", apart))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for result in results.values():
+            self.assertIn(result.code, (0, 1), result)
+            if result.code == 0:
+                self.assertIn("deleted at both sites", result.doc["results"][0]["text"])
+            else:  # it was deleted, or being deleted, when this one was asked
+                self.assertIn(result.error["code"], ("busy", "not-found"), result)
+        self.assertEqual(results["a"].code, 0, results)
+        pair.wait_for(lambda: self.settled(p) == [[]], 5, "v is gone")
+
+    def test_deleted_at_both_sites_at_once(self):
+        """Each question takes a while on its way, so that every order of the four messages is met."""
+        p = self.pair(link=True, set={"both.heartbeat.interval": "1s", "both.heartbeat.timeout": "10s"})
+        p.link.delay(150)
+        for apart in (0, 0.1, 0.25, 0.35, 0.5):
+            self.both_delete(p, apart * pair.SLOW)
+        p.link.delay(0)
+        for round_number in range(10):
+            self.both_delete(p, 0)
 
 
 class Created(pair.Case):
