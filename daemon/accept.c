@@ -220,10 +220,15 @@ void sr_accept_link_down(struct sr_site *site)
 
 static bool may_accept(struct sr_site *site, const struct sr_volume_rpc *request)
 {
-    const struct sr_volume *same = sr_table_volume_named(site, request->name);
+    const struct sr_volume *same = sr_table_volume_named(site, request->name), *other;
     char text[SR_SITE_TEXT_BYTES];
 
-    if (sr_table_volume(site, &request->uuid)) {
+    bool known = sr_table_collection(site, &request->collection) != NULL;
+    TAILQ_FOREACH (other, &site->volumes, link)
+        known = known || sr_uuid_equal(&other->meta.collection, &request->collection);
+    if (known) {
+        sr_rpc_reply(site, request, SR_E_EXISTS, "that collection exists already");
+    } else if (sr_table_volume(site, &request->uuid)) {
         sr_rpc_reply(site, request, SR_E_EXISTS, "that volume exists already");
     } else if (same && ends_soon(same)) {
         postpone(site, request);

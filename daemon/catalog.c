@@ -285,6 +285,8 @@ static void make_copy(struct creation *creation)
         failed(creation, error, "%s", text);
     else
         open_copy(creation);
+    if (volume->store)
+        sr_store_device(volume->store, volume->meta.device); /* durable with the decision */
 }
 
 static void recorded(void *arg, uint64_t tag, enum sr_error error)

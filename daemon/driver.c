@@ -414,10 +414,14 @@ bool sr_driver_peer_work(const struct sr_site *site)
 
 enum sr_error sr_driver_open(struct sr_volume *volume, uint32_t lock_wait_ms, char text[SR_SITE_TEXT])
 {
-    struct sr_store_open_options options = {.lock_wait_ms = lock_wait_ms, .volume = volume->meta.uuid};
+    struct sr_store_open_options options = {.lock_wait_ms = lock_wait_ms,
+                                            .volume = volume->meta.uuid,
+                                            .device = volume->meta.device,
+                                            .undurable = &volume->undurable};
     char image[SR_POOL_PATH_BYTES];
     const char *path = volume->meta.path;
 
+    volume->undurable = false;
     if (volume->store)
         return SR_OK;
     if (!volume->pool) {
@@ -490,6 +494,33 @@ static enum sr_error open_copies(struct sr_collection *collection, uint32_t lock
     return SR_OK;
 }
 
+static void failure_recorded(void *arg, uint64_t tag, enum sr_error error)
+{
+    struct sr_site *site = arg;
+
+    (void)tag;
+    if (error != SR_OK)
+        sr_driver_halt(site, sr_meta_failure(site->meta));
+}
+
+/* A failed fsync is never retried and believed, not by the next start either: the copy has failed. */
+static void record_undurable(struct sr_collection *collection)
+{
+    struct sr_meta_collection record = {.uuid = collection->uuid};
+    struct sr_meta_change change = {.put_collection = &record};
+    bool undurable = false;
+
+    for (uint32_t i = 0; i < collection->n_volumes; i++)
+        undurable = undurable || collection->volumes[i]->undurable;
+    if (!undurable || collection->loaded.failed)
+        return;
+    collection->loaded.failed = true;
+    collection->loaded.consistent = false;
+    memcpy(record.name, collection->name, sizeof(record.name));
+    record.record = collection->loaded;
+    sr_meta_commit_change(collection->site->meta, &change, failure_recorded, collection->site, 0);
+}
+
 enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wait_ms)
 {
     struct sr_site *site = collection->site;
@@ -500,6 +531,7 @@ enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wa
     if (error == SR_OK)
         error = make_core(collection);
     if (error != SR_OK) {
+        record_undurable(collection);
         sr_core_free(collection->core);
         collection->core = NULL;
         for (uint32_t i = 0; i < collection->n_volumes; i++)

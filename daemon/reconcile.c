@@ -204,7 +204,10 @@ static void settle(struct sr_volume *volume, uint32_t state, const struct sr_cat
 {
     uint32_t there = theirs ? theirs->state : 0;
 
-    if (state == SR_VOLUME_LIVE && volume->meta.state == SR_VOLUME_LIVE) {
+    bool deletes = volume->meta.state == SR_VOLUME_DELETING; /* perhaps only since the list was sent */
+    if (deletes && state == SR_VOLUME_LIVE && theirs && there != SR_VOLUME_DELETING) {
+        sr_removal_tell_peer(volume);
+    } else if (state == SR_VOLUME_LIVE && volume->meta.state == SR_VOLUME_LIVE) {
         if (there == SR_VOLUME_LIVE)
             both_live(volume, theirs);
         else if (there == SR_VOLUME_PENDING)

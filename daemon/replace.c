@@ -8,10 +8,12 @@
  * core's business.  A crash at any line is harmless: until the core's commit the record says "failed", and replace
  * can be repeated.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "operation.h"
 
@@ -52,37 +54,19 @@ static void replaced(void *arg, struct sr_collection *collection, enum sr_error 
     finish(replacing, error, text);
 }
 
-static void failed_recorded(void *arg, uint64_t tag, enum sr_error error)
+/* The images are there; what is on them is given up already, durably. */
+static void go_on(struct replacing *replacing)
 {
-    struct replacing *replacing = arg;
     struct sr_collection *collection = replacing->collection;
     char text[SR_SITE_TEXT + 2 * SR_NAME_BYTES];
+    enum sr_error error = sr_driver_start(collection, SR_LOCK_WAIT_MS / 10);
 
-    (void)tag;
-    if (error != SR_OK) {
-        sr_driver_halt(collection->site, sr_meta_failure(collection->site->meta));
-        return;
-    }
-    error = sr_driver_start(collection, SR_LOCK_WAIT_MS / 10);
     if (error != SR_OK) {
         snprintf(text, sizeof(text), "%s cannot be replaced: %s", collection->name, collection->fault);
         finish(replacing, error, text);
         return;
     }
     sr_driver_admin(collection, SR_ADMIN_REPLACE, replacing->force, replaced, replacing);
-}
-
-static void record_failed(struct replacing *replacing)
-{
-    struct sr_collection *collection = replacing->collection;
-    struct sr_meta_collection record = {.uuid = collection->uuid};
-    struct sr_meta_change change = {.put_collection = &record};
-
-    collection->loaded.failed = true;
-    collection->loaded.consistent = false;
-    memcpy(record.name, collection->name, sizeof(record.name));
-    record.record = collection->loaded;
-    sr_meta_commit_change(collection->site->meta, &change, failed_recorded, replacing, 0);
 }
 
 static void make_images(struct replacing *replacing);
@@ -104,34 +88,94 @@ static bool has_image(const struct sr_volume *volume)
     char path[SR_POOL_PATH_BYTES];
     struct stat st;
 
-    return volume->meta.imported || sr_pool_image_path(volume->pool->pool, volume->meta.name, path) != SR_OK ||
-           stat(path, &st) == 0;
+    return sr_pool_image_path(volume->pool->pool, volume->meta.name, path) != SR_OK || stat(path, &st) == 0;
+}
+
+/* A file or device that was imported may have been exchanged: from here on this one is meant. */
+static enum sr_error take_import(struct sr_volume *volume, char text[SR_SITE_TEXT])
+{
+    char *device = volume->meta.device;
+    enum sr_error error = sr_pool_import_mark(volume->meta.path, &volume->meta.uuid, text, SR_SITE_TEXT);
+    int fd = error == SR_OK ? open(volume->meta.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+
+    if (fd >= 0) {
+        sr_device_identity(fd, device);
+        close(fd);
+    }
+    return error;
 }
 
 /* One after the other; then it goes on. */
 static void make_images(struct replacing *replacing)
 {
     struct sr_collection *collection = replacing->collection;
+    char text[SR_SITE_TEXT] = "";
 
-    while (replacing->looked_at < collection->n_volumes && has_image(collection->volumes[replacing->looked_at]))
-        replacing->looked_at++;
-    if (replacing->looked_at == collection->n_volumes) {
-        record_failed(replacing);
+    for (; replacing->looked_at < collection->n_volumes; replacing->looked_at++) {
+        struct sr_volume *volume = collection->volumes[replacing->looked_at];
+        struct sr_pool_image image = {volume->meta.name, volume->meta.uuid, volume->meta.size_bytes, false};
+        if (volume->meta.imported || has_image(volume))
+            continue;
+        sr_log(SR_LOG_NOTICE, "volume %s: its image is gone and made anew", volume->meta.name);
+        enum sr_error error = sr_pool_create_start(volume->pool->pool, collection->site->loop, &image, NULL, image_made,
+                                                   replacing, &replacing->job);
+        if (error != SR_OK) {
+            snprintf(text, sizeof(text), "%s", sr_error_text(error));
+            finish(replacing, error, text);
+        }
         return;
     }
-    const struct sr_volume *volume = collection->volumes[replacing->looked_at];
-    struct sr_pool_image image = {volume->meta.name, volume->meta.uuid, volume->meta.size_bytes, false};
-    sr_log(SR_LOG_NOTICE, "volume %s: its image is gone and made anew", volume->meta.name);
-    enum sr_error error = sr_pool_create_start(volume->pool->pool, collection->site->loop, &image, NULL, image_made,
-                                               replacing, &replacing->job);
-    if (error != SR_OK)
-        finish(replacing, error, sr_error_text(error));
+    go_on(replacing);
 }
 
+static void device_recorded(void *arg, uint64_t tag, enum sr_error error)
+{
+    struct sr_site *site = arg;
+
+    (void)tag;
+    if (error != SR_OK)
+        sr_driver_halt(site, sr_meta_failure(site->meta));
+}
+
+static void failed_recorded(void *arg, uint64_t tag, enum sr_error error)
+{
+    struct replacing *replacing = arg;
+    struct sr_collection *collection = replacing->collection;
+    struct sr_site *site = collection->site;
+    char text[SR_SITE_TEXT] = "";
+
+    (void)tag;
+    if (error != SR_OK) {
+        sr_driver_halt(site, sr_meta_failure(site->meta));
+        return;
+    }
+    for (uint32_t i = 0; i < collection->n_volumes && error == SR_OK; i++) {
+        struct sr_meta_change change = {.put_volume = &collection->volumes[i]->meta};
+        if (!collection->volumes[i]->meta.imported)
+            continue;
+        error = take_import(collection->volumes[i], text);
+        if (error == SR_OK)
+            sr_meta_commit_change(site->meta, &change, device_recorded, site, 0);
+    }
+    if (error != SR_OK)
+        finish(replacing, error, text);
+    else
+        make_images(replacing);
+}
+
+/* First of all, and durable before anything is made: else a crash would leave a fresh, empty image under a record that says
+ * that this copy is complete. */
 static void closed(struct sr_collection *collection, void *arg)
 {
+    struct sr_meta_collection record = {.uuid = collection->uuid};
+    struct sr_meta_change change = {.put_collection = &record};
+
     collection->dead = false;
-    make_images(arg);
+    collection->loaded.failed = true;
+    collection->loaded.consistent = false;
+    memcpy(record.name, collection->name, sizeof(record.name));
+    record.record = collection->loaded;
+    sr_meta_commit_change(collection->site->meta, &change, failed_recorded, arg, 0);
 }
 
 /* The core's own rules, asked before anything is touched. */

@@ -124,7 +124,7 @@ static bool all_idle(const struct sr_site *site)
         if (volume->operation)
             return false;
     }
-    return true;
+    return site->move == NULL;
 }
 
 static void drop_all(struct sr_site *site)
@@ -170,6 +170,7 @@ void sr_shutdown_finish(struct sr_site *site)
     site->control = NULL;
     if (site->link)
         sr_link_events_close(site, ignore, NULL);
+    site->halted = true; /* no core steps any more: it could not commit */
     sr_meta_close(site->meta); /* waits for the commits that are out */
     site->meta = NULL;
     if (site->shutdown)

@@ -187,6 +187,7 @@ size_t sr_meta_pack_volume(const struct sr_meta_volume *volume, uint8_t *body)
     message.created_wall_ms = volume->created_wall_ms;
     message.pending_collection = put_uuid(&volume->pending_collection);
     message.pending_name = (char *)volume->pending_name;
+    message.device = (char *)volume->device;
     return pack(&message.base, body);
 }
 
@@ -221,6 +222,8 @@ static enum sr_error take_volume(const Syncrep__Store__Volume *message, struct s
     bool pending = !sr_uuid_is_none(&volume->pending_collection);
     if (pending ? !get_name(message->pending_name, volume->pending_name) : message->pending_name[0] != '\0')
         return corrupt(why, "invalid pending_name");
+    if (!get_text(message->device, volume->device, sizeof(volume->device)))
+        return corrupt(why, "invalid device");
     return SR_OK;
 }
 

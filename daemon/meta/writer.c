@@ -308,7 +308,8 @@ static bool keep_puts(struct sr_meta *meta, struct sr_meta_job *job, const struc
 
     if (volume != NULL) {
         if (!text_ends(volume->name, sizeof(volume->name)) || !text_ends(volume->pool, sizeof(volume->pool)) ||
-            !text_ends(volume->path, sizeof(volume->path)))
+            !text_ends(volume->path, sizeof(volume->path)) || !text_ends(volume->device, sizeof(volume->device)) ||
+            !text_ends(volume->pending_name, sizeof(volume->pending_name)))
             return false;
         job->volume = volume->uuid;
         size_t bytes = sr_meta_format_volume(volume, value);

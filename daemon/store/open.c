@@ -155,11 +155,36 @@ static enum sr_error check_mark(struct attempt *attempt)
     struct sr_uuid found;
     char found_text[SR_UUID_TEXT_BYTES], wanted_text[SR_UUID_TEXT_BYTES];
 
-    if (sr_uuid_is_none(&attempt->options.volume) || !sr_mark_read(attempt->fd, &found) ||
-        sr_uuid_equal(&found, &attempt->options.volume))
+    if (sr_uuid_is_none(&attempt->options.volume))
+        return SR_OK;
+    if (!sr_mark_read(attempt->fd, &found)) {
+        if (attempt->block_device || !sr_mark_missing(attempt->fd))
+            return SR_OK;
+        return fail(attempt, SR_E_IDENTITY,
+                    "%s is not the copy that was here: it carries no mark (%s), as a new or restored file; move it away, then "
+                    "`syncrepctl replace`",
+                    attempt->path, SR_MARK_ATTRIBUTE);
+    }
+    if (sr_uuid_equal(&found, &attempt->options.volume))
         return SR_OK;
     return fail(attempt, SR_E_IDENTITY, "%s is the copy of another volume (%s, not %s); move it away", attempt->path,
                 sr_uuid_format(&found, found_text), sr_uuid_format(&attempt->options.volume, wanted_text));
+}
+
+static enum sr_error check_device(struct attempt *attempt)
+{
+    char found[SR_DEVICE_IDENTITY_BYTES];
+    const char *wanted = attempt->options.device;
+
+    if (!wanted || !wanted[0] || !attempt->block_device)
+        return SR_OK;
+    sr_device_identity(attempt->fd, found);
+    if (strcmp(found, wanted) == 0)
+        return SR_OK;
+    return fail(attempt, SR_E_IDENTITY,
+                "%s is another device than the one that was imported (%.200s, not %.200s); if its disk was exchanged: "
+                "`syncrepctl replace`",
+                attempt->path, found, wanted);
 }
 
 /* Some file systems take O_DIRECT at open and refuse it at the first read. */
@@ -198,6 +223,8 @@ static enum sr_error make_durable(struct attempt *attempt)
     }
     if (!failed)
         return SR_OK;
+    if (attempt->options.undurable)
+        *attempt->options.undurable = true;
     return fail(attempt, SR_E_IO, "cannot make %s durable: %s; what it holds cannot be trusted", attempt->path,
                 strerror(failed));
 }
@@ -247,6 +274,8 @@ enum sr_error sr_store_open_with(struct sr_store_engine *engine, const char *pat
     if (!error)
         error = check_mark(&attempt);
     if (!error)
+        error = check_device(&attempt);
+    if (!error)
         error = check_direct(&attempt);
     if (!error)
         error = make_durable(&attempt);
@@ -278,6 +307,11 @@ void sr_store_close(struct sr_store *store)
     close(store->fd);
     free(store->path);
     free(store);
+}
+
+void sr_store_device(const struct sr_store *store, char identity[SR_DEVICE_IDENTITY_BYTES])
+{
+    sr_device_identity(store->fd, identity);
 }
 
 uint64_t sr_store_size(const struct sr_store *store)

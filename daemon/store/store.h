@@ -23,6 +23,7 @@
 
 #include "base/error.h"
 #include "core/core.h"
+#include "store/device.h"
 
 struct sr_store_engine; /* a set of workers or a ring on a loop */
 struct sr_store;        /* one opened replica */
@@ -50,13 +51,21 @@ enum sr_error sr_store_open(struct sr_store_engine *engine, const char *path, ui
 struct sr_store_open_options {
     uint32_t lock_wait_ms; /* wait that long for the lock: what a killed daemon had submitted still lands, and
                               holds the lock until it has */
-    struct sr_uuid volume; /* if the image is marked with another volume: SR_E_IDENTITY.  None: any will do */
+    struct sr_uuid volume; /* an image that is marked with another volume, or could be marked and is not: SR_E_IDENTITY.
+                              None: any will do */
+    const char *device; /* of sr_device_identity, when it was imported; another block device: SR_E_IDENTITY.  NULL or
+                           "": any */
+    bool *undurable;    /* may be NULL; set if it cannot be made durable: nobody knows what it holds, now or at any later
+                           open */
 };
 
 /* As sr_store_open.  options may be NULL: no wait, any volume. */
 enum sr_error sr_store_open_with(struct sr_store_engine *engine, const char *path, uint64_t size_bytes,
                                  const struct sr_store_open_options *options, struct sr_store **store,
                                  char *error_text, size_t error_text_bytes);
+
+/* The identity of the device that is open; "" for an image. */
+void sr_store_device(const struct sr_store *store, char identity[SR_DEVICE_IDENTITY_BYTES]);
 
 /* Submits; done is called later, exactly once.  io->volume is ignored.  HASH wants whole blocks. */
 void sr_store_submit(struct sr_store *store, const struct sr_disk_io *io, sr_store_done_fn done, void *arg);

@@ -132,7 +132,7 @@ static void complete(struct sr_uring *uring, struct sr_prim *prim, int result)
 {
     uring->in_flight--;
     /* These say "not now, not here", which is no answer of the disk: a thread can wait for it. */
-    if (result == -EAGAIN || result == -EINTR || result == -ECANCELED) {
+    if (result == -EAGAIN || result == -EINTR || result == -ECANCELED || result == -ENOMEM) {
         sr_workers_push(&uring->engine->workers, prim);
         return;
     }
