@@ -75,6 +75,7 @@ static void checked(void *arg, enum sr_error error, const struct sr_volume_rpc *
 
     if (deletion->decided_there || error == SR_OK || error == SR_E_NOT_FOUND ||
         (deletion->forced && (away || error == SR_E_NEEDS_FORCE))) {
+        deletion->operation.volume->peer_agreed = !away;
         go(deletion);
         return;
     }

@@ -212,6 +212,11 @@ static void settle(struct sr_volume *volume, uint32_t state, const struct sr_cat
             both_live(volume, theirs);
         else if (there == SR_VOLUME_PENDING)
             sr_operation_commit_at_peer(volume, NULL, NULL);
+        else if (there == SR_VOLUME_DELETING && volume->collection)
+            snprintf(volume->collection->peer_fault, sizeof(volume->collection->peer_fault),
+                     "site %s deletes it: if that is refused here because this site has gone on, delete it here too, or "
+                     "copy its data away first",
+                     volume->site->config->peer_name);
         else if (!theirs)
             missing_there(volume); /* E3 */
     } else if (state == SR_VOLUME_PENDING && there != SR_VOLUME_LIVE && there != SR_VOLUME_DELETING) {

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "members.h"
 #include "operation.h"
 
 struct removal {
@@ -313,6 +314,7 @@ void sr_removal_tell_peer(struct sr_volume *volume)
     told->site = volume->site;
     told->uuid = volume->meta.uuid;
     sr_operation_rpc(volume, SR_VOLUME_DELETE, &rpc);
+    rpc.active = volume->peer_agreed;
     sr_rpc_call(volume->site, &rpc, peer_deleted, told);
 }
 
@@ -351,6 +353,32 @@ static void check_delete(struct sr_site *site, const struct sr_volume_rpc *reque
     }
 }
 
+/* Hosts use it here, or have since the other site was last heard of. */
+static bool gone_on(const struct sr_volume *volume)
+{
+    struct sr_core_status status;
+
+    if (!volume->collection || !volume->collection->core || volume->meta.state != SR_VOLUME_LIVE)
+        return false;
+    sr_driver_status(volume->collection, &status);
+    return status.record.role == SR_ROLE_ACTIVE &&
+           (status.record.base_kind != SR_BASE_NONE || sr_nbd_export_connections(volume->site->nbd, volume) > 0);
+}
+
+static void followed(void *arg, enum sr_error error, const char *text)
+{
+    struct answer *answer = arg;
+    struct sr_volume *volume = sr_table_volume(answer->site, &answer->request.uuid);
+
+    if (error != SR_OK || !volume) {
+        removed_for_peer(answer, error != SR_OK ? error : SR_E_NOT_FOUND, text);
+        return;
+    }
+    struct sr_site *site = answer->site;
+    sr_removal_start(volume, removed_for_peer, answer);
+    sr_link_events_fault(site, "members of a collection changed: the sites are to compare their lists again");
+}
+
 /* CHECK_DELETE and DELETE. */
 void sr_removal_request(struct sr_site *site, const struct sr_volume_rpc *request)
 {
@@ -362,6 +390,12 @@ void sr_removal_request(struct sr_site *site, const struct sr_volume_rpc *reques
     }
     if (request->verb == SR_VOLUME_CHECK_DELETE) {
         check_delete(site, request, volume);
+        return;
+    }
+    if (!request->active && gone_on(volume)) { /* decided there without a word of this site */
+        sr_log(SR_LOG_ERROR, "volume %s: site %s has deleted it, but it is served here and has gone on: it stays",
+               volume->meta.name, site->config->peer_name);
+        sr_rpc_reply(site, request, SR_E_REFUSED, "it is served here, and has gone on without that site");
         return;
     }
     volume->peer_gone = true; /* its tombstone there is durable */
@@ -382,6 +416,10 @@ void sr_removal_request(struct sr_site *site, const struct sr_volume_rpc *reques
         return;
     }
     *answer = (struct answer){site, *request, site->link_number};
+    if (volume->collection && volume->collection->n_volumes > 1 && !sr_uuid_is_none(&volume->meta.pending_collection)) {
+        sr_members_follow(volume, followed, answer); /* it was taken out of its collection there, then deleted */
+        return;
+    }
     sr_log(SR_LOG_NOTICE, "volume %s: deleted at site %s, and so here", volume->meta.name, site->config->peer_name);
     sr_removal_start(volume, removed_for_peer, answer);
 }

@@ -80,6 +80,7 @@ struct sr_volume {
     bool peer_has;                  /* as far as known on this link: the other site has it LIVE */
     bool peer_gone;                 /* on this link: the other site does not have it, or is deleting it too */
     bool busy_there;                /* ... it could not delete it just now: asked again soon (removal.c) */
+    bool peer_agreed;               /* the other site was asked, and agreed that it is deleted */
     bool undurable;                 /* at the last attempt to open it: fsync failed */
     bool closing;                   /* about to be deleted: no new hosts */
     bool has_gate;                  /* requests of hosts wait in `gated` */

@@ -218,6 +218,37 @@ class Collections(pair.Case):
             p.compare(name)
             writer.check()
 
+    def test_taken_out_and_deleted_while_the_other_site_is_away(self):
+        """The other site may know neither: it follows both, and its collection goes on."""
+        p = self.pair(volumes={"v1": "8MiB"}, set={"both.stall_budget": "1s"})
+        p.ctl_ok("a", "collection", "create", "grp", "v1")
+        dice, decided = random.Random(5), 0
+        for number in range(4 * LOOPS):
+            name = f"w{number}"
+            p.ctl_ok("a", "volume", "create", name, "--size", "4MiB", "--wait=30s")
+            p.wait_sync("grp")
+            p.ctl_ok("a", "collection", "add", "grp", name)
+            admin = threading.Thread(target=p.ctl, args=("a", "collection", "remove", "grp", name))
+            admin.start()
+            time.sleep(dice.random() * 0.03)
+            p.kill9("b")
+            admin.join()
+            if name not in self.lists(p, "a")["grp"]:
+                p.ctl_ok("a", "volume", "delete", name, f"--force={name}")
+                decided += 1
+            p.start("b")
+            lists = pair.wait_for(lambda: self.agree(p), 30, f"round {number}: both sites have the same members")
+            p.wait_sync("grp")
+            if name in lists["grp"]:
+                p.ctl_ok("a", "collection", "remove", "grp", name)
+            if name in self.lists(p, "a"):
+                p.wait_sync(name)
+                p.ctl_ok("a", "volume", "delete", name, f"--force={name}")
+            pair.wait_for(lambda: self.agree(p) == {"grp": ["v1"]}, 30, "it is gone at both sites")
+            if decided >= 3 and not pair.LONG:
+                break
+        p.compare("v1")
+
 
 if __name__ == "__main__":
     pair.main()

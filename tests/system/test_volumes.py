@@ -238,5 +238,65 @@ class Resized(pair.Case):
             p.compare("v")
 
 
+class Replaced(pair.Case):
+    def test_killed_while_it_is_replaced(self):
+        """An image that is gone: whenever the site dies in a replace, it never comes up in sync with an empty copy."""
+        p = self.pair(volumes={"v": "16MiB"})
+        data = os.urandom(4 << 20)
+        p.nbd("a", "v").pwrite(data, 0)
+        dice = random.Random(3)
+        for number in range(40 if pair.LONG else 8):
+            p.stop("b")
+            os.unlink(p.image("b", "v"))
+            p.start("b")
+            p.wait_status("b", "v", mode="closed")
+            admin = threading.Thread(target=p.ctl, args=("b", "replace", "v"))
+            admin.start()
+            time.sleep(dice.random() * 0.01)
+            p.kill9("b")
+            admin.join()
+            p.start("b")
+            shown = p.status("b", "v")
+            if shown["mode"] == "closed" or shown["cause"] == "alternate-io-error":
+                p.ctl_ok("b", "replace", "v")
+            p.compare("v")
+            with open(p.image("b", "v"), "rb") as file:
+                self.assertEqual(file.read(len(data)), data, f"round {number}")
+
+    def test_an_image_without_a_mark(self):
+        """A fresh file, or one that was restored by hand, is not taken for the copy that was here."""
+        p = self.pair(volumes={"v": "16MiB"})
+        p.nbd("a", "v").pwrite(b"x" * 65536, 0)
+        p.stop("b")
+        os.unlink(p.image("b", "v"))
+        image = os.path.join(p.sites["b"].pool, "v.img")
+        with open(image, "wb") as file:
+            file.truncate(16 << 20)
+        p.start("b")
+        shown = p.wait_status("b", "v", mode="closed")
+        if "mark" not in shown["detail"]:
+            self.skipTest("this file system keeps no extended attributes")
+        os.unlink(image)
+        p.ctl_ok("b", "replace", "v")
+        p.compare("v")
+
+    def test_deleted_by_a_site_that_was_left_behind(self):
+        """A forced delete decided without the other site does not take the copy from under its hosts."""
+        p = self.pair(volumes={"v": "16MiB"}, link=True, set={"both.stall_budget": "1s"})
+        p.nbd("a", "v").shutdown()
+        p.link.cut()
+        p.wait_status("b", "v", cause="peer-unreachable")
+        p.ctl_ok("b", "failover", "v")
+        handle = p.nbd("b", "v")
+        handle.pwrite(b"y" * 65536, 0)
+        p.ctl_ok("a", "volume", "delete", "v", "--force=v")
+        p.link.heal()
+        pair.wait_for(lambda: "has gone on: it stays" in p.log("b"), 30, "b refuses")
+        self.assertEqual(handle.pread(65536, 0), b"y" * 65536)
+        handle.shutdown()
+        p.ctl_ok("b", "volume", "delete", "v", "--force=v")
+        pair.wait_for(lambda: not p.ctl_ok("b", "volume", "list").doc["volumes"], 30, "it is gone")
+
+
 if __name__ == "__main__":
     pair.main()
