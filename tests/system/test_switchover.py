@@ -40,9 +40,12 @@ class Switchover(pair.Case):
 
     def test_connections_end_cleanly(self):
         """Every request that was sent before is answered without an error, then the connection closes."""
-        p = self.pair(volumes={"v": "64MiB"})
+        p = self.pair(volumes={"v": "64MiB"}, link=True)
         h = p.nbd("a", "v")
-        cookies = [h.aio_pwrite(pair.nbd.Buffer.from_bytearray(bytearray([i]) * 65536), i * 65536) for i in range(64)]
+        p.link.delay(100)  # so that none is answered before the switchover begins
+        cookies = [h.aio_pwrite(pair.nbd.Buffer.from_bytearray(bytearray([i]) * 16384), i * 65536) for i in range(64)]
+        while h.aio_get_direction() & pair.nbd.AIO_DIRECTION_WRITE:
+            h.poll(100)
         results = []
         admin = threading.Thread(target=lambda: results.append(p.ctl("b", "switchover", "v")))
         admin.start()
@@ -55,7 +58,7 @@ class Switchover(pair.Case):
         self.assertEqual(results[0].code, 0, results)
         other = p.nbd("b", "v")
         for i in range(64):
-            self.assertEqual(other.pread(65536, i * 65536), bytes([i]) * 65536)
+            self.assertEqual(other.pread(16384, i * 65536), bytes([i]) * 16384)
         self.assertIsNone(p.try_nbd("a", "v"))
         p.compare("v")
 
