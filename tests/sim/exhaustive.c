@@ -1,6 +1,6 @@
 /* exhaustive.c - every order of up to three operations, at every step of one small schedule.
  *
- *     sr-sim --profile exhaustive --jobs 2               what a run of the tests has time for
+ *     sr-sim --profile exhaustive --jobs 2               of three operations those at most 10 steps apart
  *     sr-sim --profile exhaustive --gap 0 --jobs 2       all of it
  *     sr-sim --profile exhaustive --seed 4711 --schedules 1 --verbose      the trace of one
  *
@@ -10,9 +10,9 @@
  * later ones meet it at every step.  When nothing is left to happen, the world is mended and judged as everywhere else.
  *
  * The seed of this profile is the number of the schedule: lengths first, then operations, then positions, the last one
- * fastest.  Each operation seeds what is left to chance after it: whether a write in flight at a kill is kept, lost or torn.
+ * fastest.  One thing is left to chance, seeded by the operations so far: whether a kill keeps, loses or tears a write in flight.
  *
- * What is left out, and counted, is what another schedule of the enumeration covers:
+ * What is left out, and counted, is what another schedule of the enumeration covers, but for that chance:
  *   - an operation without effect (heal an uncut link, kill a dead process): the one without it;
  *   - a position after everything has come to rest: the one at which it came to rest.
  */

@@ -267,7 +267,7 @@ static void usage(void)
 {
     fprintf(stderr,
             "usage: sr-sim [--schedules N] [--seed S] [--profile quick|crash|disk|admin|roles|all] [--steps N] [--jobs N]\n"
-            "              [--verbose] | --regressions FILE"
+            "              [--verbose] | --regressions FILE | --profile exhaustive [--gap STEPS, 0: any] [--jobs N]"
 #ifdef SR_PLANTED_BUGS
             " | --planted NAME|all [--schedules N] [--seconds N]"
 #endif
@@ -323,7 +323,7 @@ static void parse(int argc, char **argv, struct sim_options *o)
 int main(int argc, char **argv)
 {
     struct sim_options options = {
-        .seed = 1, .profile = SIM_PROFILE_ALL, .steps = 300, .jobs = 1, .seconds = 60, .gap = 3};
+        .seed = 1, .profile = SIM_PROFILE_ALL, .steps = 300, .jobs = 1, .seconds = 60, .gap = 10};
     static struct sim_stats stats;
     struct timespec begin, end;
     int status;
