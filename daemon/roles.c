@@ -34,6 +34,7 @@ struct role_call {
     enum { WAIT_SYNC, WAIT_ARRIVAL, WAIT_SETTLED } wait;
     bool late;
     uint64_t until_us;
+    uint64_t failback_until_us; /* 0: not a failback.  Until then a session that ends just now is waited for, too */
 };
 
 static struct role_call *new_call(struct sr_collection *collection, struct sr_control_call *call)
@@ -116,12 +117,13 @@ static void hint_for(const struct role_call *role, enum sr_error error, char hin
 }
 
 static bool look_again(struct role_call *role);
+static bool fail_back_again(struct role_call *role, enum sr_error error);
 
 static void answered(struct role_call *role, enum sr_error error, const char *text)
 {
     char hint[SR_SITE_TEXT];
 
-    if (error != SR_OK && role->plan == SR_PLAN_SWITCHOVER && look_again(role))
+    if (error != SR_OK && role->plan == SR_PLAN_SWITCHOVER && (look_again(role) || fail_back_again(role, error)))
         return;
     hint_for(role, error, hint);
     sr_log(error == SR_OK ? SR_LOG_NOTICE : SR_LOG_WARNING, "%s", text);
@@ -330,6 +332,18 @@ static bool look_again(struct role_call *role)
     }
 }
 
+/* In sync when it was looked at, and not any more when it was asked for, or undone: the time is not over yet. */
+static bool fail_back_again(struct role_call *role, enum sr_error error)
+{
+    uint64_t now_us = sr_driver_now_us();
+
+    if (error != SR_E_REFUSED || role->site->stopping || now_us >= role->failback_until_us)
+        return false;
+    role->looked_again = false;
+    wait_for(role, WAIT_SYNC, (role->failback_until_us - now_us + 999) / 1000);
+    return true;
+}
+
 static void waited(uv_handle_t *handle)
 {
     struct role_call *role = handle->data;
@@ -384,6 +398,8 @@ static void wait_for(struct role_call *role, int what, uint64_t wait_ms)
 {
     role->wait = what;
     role->until_us = sr_driver_now_us() + wait_ms * 1000;
+    if (what == WAIT_SYNC)
+        role->failback_until_us = role->until_us;
     uv_timer_init(role->site->loop, &role->timer);
     role->timer.data = role;
     uv_timer_start(&role->timer, look, 0, LOOK_MS);

@@ -39,7 +39,8 @@ class Many(pair.Case):
         self.assertFalse(writer.errors, writer.errors)
         p.compare("v")
         writer.check(active)
-        self.assertLess(max(sizes), 2 * sizes[0] + (8 << 20))
+        if pair.SLOW == 1:  # a sanitizer keeps what was freed
+            self.assertLess(max(sizes), 2 * sizes[0] + (8 << 20))
 
     def turn(self, p):
         self.last = "b" if getattr(self, "last", "b") == "a" else "a"
