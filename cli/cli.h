@@ -62,7 +62,7 @@ struct verb {
 };
 
 /* ---- verbs, in the order of the help; one file per topic ---- */
-extern const struct verb verb_status, verb_pool_list, verb_volume_create, verb_volume_list, verb_volume_show,
+extern const struct verb verb_status, verb_pool_list, verb_pool_create, verb_volume_create, verb_volume_list, verb_volume_show,
     verb_volume_delete, verb_collection_list, verb_collection_show, verb_pause, verb_resume, verb_replace, verb_wait,
     verb_tune, verb_events, verb_reload, verb_switchover, verb_failback, verb_failover, verb_resolve,
     verb_collection_create, verb_collection_add, verb_collection_remove, verb_collection_delete;

@@ -14,7 +14,7 @@ static const struct verb *const verbs[] = {
     &verb_failover,        &verb_failback,    &verb_resolve,     &verb_replace,
     &verb_volume_create,   &verb_volume_list, &verb_volume_show, &verb_volume_delete, &verb_collection_list,
     &verb_collection_create, &verb_collection_add, &verb_collection_remove, &verb_collection_delete,
-    &verb_collection_show, &verb_pool_list,   &verb_events,      &verb_tune,          &verb_reload,
+    &verb_collection_show, &verb_pool_list,   &verb_pool_create, &verb_events,      &verb_tune,          &verb_reload,
 };
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
 

@@ -64,6 +64,20 @@ static void replace(struct sr_site *site, struct sr_control_call *call, const Sy
         sr_replace(collection, call, req->force_name[0] != '\0');
 }
 
+static void pool_create(struct sr_site *site, struct sr_control_call *call,
+                        const Syncrep__Control__PoolCreateRequest *req)
+{
+    const char *why;
+
+    if (!sr_name_valid(req->name, &why))
+        sr_control_reply_error(call, SR_E_INVALID, req->name, NULL, "pool '%.64s': %s", req->name, why);
+    else if (req->force_name[0] && strcmp(req->force_name, req->name) != 0)
+        sr_control_reply_error(call, SR_E_USAGE, req->name, NULL, "--force names %.64s, not %.64s", req->force_name,
+                               req->name);
+    else
+        sr_pool_create(site, call, req->name, req->force_name[0] != '\0');
+}
+
 /* ---- volumes -------------------------------------------------------------------------------------------- */
 
 static void create(struct sr_site *site, struct sr_control_call *call,
@@ -169,6 +183,9 @@ static void on_request(void *arg, struct sr_control_call *call, const request_t 
         break;
     case SYNCREP__CONTROL__REQUEST__OP_REPLACE:
         replace(site, call, req->replace);
+        break;
+    case SYNCREP__CONTROL__REQUEST__OP_POOL_CREATE:
+        pool_create(site, call, req->pool_create);
         break;
     case SYNCREP__CONTROL__REQUEST__OP_SWITCHOVER:
         sr_roles_switchover(site, call, req->switchover);

@@ -198,7 +198,7 @@ static enum sr_error may_replace(const struct sr_collection *collection, bool fo
         const struct sr_site_pool *pool = collection->volumes[i]->pool;
         if (pool && pool->pool)
             continue;
-        snprintf(text, SR_SITE_TEXT, "%.280s; then restart syncrepd",
+        snprintf(text, SR_SITE_TEXT, "%.300s",
                  pool ? pool->detail : "its pool is not configured");
         return SR_E_REFUSED;
     }

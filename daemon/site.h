@@ -59,6 +59,7 @@ struct sr_site_pool {
     enum sr_site_pool_state state;
     struct sr_uuid uuid; /* as recorded or as opened */
     char detail[SR_SITE_TEXT];
+    bool renewing; /* pool_create.c */
 };
 
 /* A host's request that waits until members have changed. */
@@ -243,6 +244,10 @@ enum sr_error sr_pool_memory_find(const struct sr_site *site, const char *name, 
 /* Durable when it returns OK. */
 enum sr_error sr_pool_memory_add(const struct sr_site *site, const char *name, const struct sr_uuid *uuid, char *text,
                                  size_t text_bytes);
+
+/* ---- pool_create.c ------------------------------------------------------------------------------------------------- */
+
+void sr_pool_create(struct sr_site *site, struct sr_control_call *call, const char *name, bool force);
 
 /* ---- driver.c: cores ------------------------------------------------------------------------------------- */
 

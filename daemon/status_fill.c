@@ -100,8 +100,10 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
         if (!collection->volumes[i]->pool || !collection->volumes[i]->pool->pool)
             homeless = collection->volumes[i];
     if (!collection->core && homeless)
-        snprintf(out, out_bytes, "systemctl restart syncrepd   (at site %s, when its pool %s is mounted again)", site,
-                 homeless->meta.pool);
+        snprintf(out, out_bytes,
+                 "systemctl restart syncrepd   (at site %s, when its pool %s is mounted again); if its disk was exchanged: "
+                 "syncrepctl pool create %s",
+                 site, homeless->meta.pool, homeless->meta.pool);
     else if (!collection->core || status->record.failed)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at site %s, when its disk is in order again)", name, site);
     else if (status->cause == SR_CAUSE_PAUSED)

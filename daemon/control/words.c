@@ -101,6 +101,8 @@ const char *sr_control_op_name(Syncrep__Control__Request__OpCase op)
         return "collection remove";
     case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_DELETE:
         return "collection delete";
+    case SYNCREP__CONTROL__REQUEST__OP_POOL_CREATE:
+        return "pool create";
     default:
         return "unknown request";
     }
@@ -139,6 +141,8 @@ const char *sr_control_op_object(const Syncrep__Control__Request *req)
         return req->collection_remove->name;
     case SYNCREP__CONTROL__REQUEST__OP_COLLECTION_DELETE:
         return req->collection_delete->name;
+    case SYNCREP__CONTROL__REQUEST__OP_POOL_CREATE:
+        return req->pool_create->name;
     case SYNCREP__CONTROL__REQUEST__OP_TUNE:
         return req->tune->key;
     case SYNCREP__CONTROL__REQUEST__OP_WAIT:

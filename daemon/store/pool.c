@@ -11,7 +11,7 @@
  *
  * Invariants
  *   1. A directory becomes a pool only if it is empty (lost+found and our own unfinished identity aside), the caller
- *      allows it, and the site never knew a pool of this name.
+ *      allows it, and the site never knew a pool of this name, or an administrator says that its disk was exchanged.
  *   2. The identity file is complete and durable, or absent.
  *   3. Only names that we alone make (.new-UUID, .deleted-UUID) are swept, and only in a proven pool.
  * A crash is harmless: before the rename the directory still counts as empty; after it the pool is there.
@@ -281,8 +281,9 @@ static enum sr_error make_identity(int directory_fd, const char *directory, cons
 
     if (!sr_uuid_is_none(&wanted->expected) || !wanted->create_allowed)
         return sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
-                            "pool %s: %s has no %s: is its file system mounted? Mount it and start again",
-                            wanted->name, directory, SR_POOL_IDENTITY_FILE);
+                            "pool %s: %s has no %s: is its file system mounted? Mount it and start again; if its disk "
+                            "was exchanged: syncrepctl pool create %s",
+                            wanted->name, directory, SR_POOL_IDENTITY_FILE, wanted->name);
     if (has_foreign_entry(directory_fd, foreign, sizeof(foreign)))
         return sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
                             "pool %s: %s is not a pool and not empty (%s); name an empty directory", wanted->name,
@@ -367,6 +368,67 @@ enum sr_error sr_pool_open(const char *directory, const struct sr_pool_identity 
 fail_fd:
     close(fd);
     return error;
+}
+
+/* ---- made anew -------------------------------------------------------------------------------------------- */
+
+static int open_directory(const char *directory, const struct sr_pool_identity *identity, enum sr_error *error, char *text,
+                          size_t text_bytes)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        *error = sr_pool_fail(text, text_bytes, errno == ENOTDIR ? SR_E_INVALID : sr_error_from_errno(errno),
+                              "pool %s: cannot open the directory %s: %s", identity->name, directory, strerror(errno));
+    return fd;
+}
+
+enum sr_error sr_pool_renew_prepare(const char *directory, const struct sr_pool_identity *identity, char *text,
+                                    size_t text_bytes)
+{
+    struct identity id = {.pool = identity->expected, .group = identity->group, .site = identity->site}, found;
+    char foreign[256], content[IDENTITY_BYTES_MAX];
+    enum sr_error error = SR_OK;
+    int fd = open_directory(directory, identity, &error, text, text_bytes);
+
+    if (fd < 0)
+        return error;
+    if (identity_read(fd, &found) != SR_E_NOT_FOUND) {
+        error = sr_pool_fail(text, text_bytes, SR_E_EXISTS,
+                             "pool %s: %s has a %s already and is not touched; restart syncrepd if it is the right disk",
+                             identity->name, directory, SR_POOL_IDENTITY_FILE);
+    } else if (has_foreign_entry(fd, foreign, sizeof(foreign))) {
+        error = sr_pool_fail(text, text_bytes, SR_E_IDENTITY,
+                             "pool %s: %s is not a pool and not empty (%s), and is not touched; name an empty directory",
+                             identity->name, directory, foreign);
+    } else {
+        snprintf(id.name, sizeof(id.name), "%s", identity->name);
+        size_t bytes = identity_format(&id, content, sizeof(content));
+        int failed = write_new_file(fd, SR_POOL_IDENTITY_NEW, content, bytes);
+        if (failed)
+            error = sr_pool_fail(text, text_bytes, sr_error_from_errno(failed), "pool %s: cannot write %s/%s: %s",
+                                 identity->name, directory, SR_POOL_IDENTITY_NEW, strerror(failed));
+    }
+    close(fd);
+    return error;
+}
+
+enum sr_error sr_pool_renew(const char *directory, const struct sr_pool_identity *identity, struct sr_pool **pool,
+                            char *text, size_t text_bytes)
+{
+    enum sr_error error = SR_OK;
+    int failed, fd = open_directory(directory, identity, &error, text, text_bytes);
+
+    if (fd < 0)
+        return error;
+    failed = sr_pool_rename_new(fd, SR_POOL_IDENTITY_NEW, SR_POOL_IDENTITY_FILE);
+    if (!failed && fsync(fd) < 0)
+        failed = errno;
+    close(fd);
+    if (failed)
+        return sr_pool_fail(text, text_bytes, sr_error_from_errno(failed), "pool %s: cannot write %s/%s: %s", identity->name,
+                            directory, SR_POOL_IDENTITY_FILE, strerror(failed));
+    return sr_pool_open(directory, identity, pool, text, text_bytes);
 }
 
 void sr_pool_close(struct sr_pool *pool)

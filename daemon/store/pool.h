@@ -38,6 +38,14 @@ struct sr_pool_identity {
  * identity file that is damaged or newer than this program. */
 enum sr_error sr_pool_open(const char *directory, const struct sr_pool_identity *identity, struct sr_pool **pool,
                            char *text, size_t text_bytes);
+/* An empty directory becomes the pool `expected`, which whoever calls makes known in between.  Prepare: checks that it is
+ * there, empty and without identity, and writes the identity under a temporary name, which still counts as empty.  Renew:
+ * gives it its name and opens the pool.  Errors as above; SR_E_EXISTS: there is an identity already, which is not
+ * touched. */
+enum sr_error sr_pool_renew_prepare(const char *directory, const struct sr_pool_identity *identity, char *text,
+                                    size_t text_bytes);
+enum sr_error sr_pool_renew(const char *directory, const struct sr_pool_identity *identity, struct sr_pool **pool,
+                            char *text, size_t text_bytes);
 void sr_pool_close(struct sr_pool *pool); /* no job may be running */
 
 const char *sr_pool_name(const struct sr_pool *pool);
