@@ -98,7 +98,8 @@ void core_handover_command(struct sr_core *core, uint64_t id)
         begin(core);
 }
 
-/* Whoever queued because of the peer has been waiting for it all that time. */
+/* In the order in which they came: one that has come in this very step must not overtake those that queued.  Whoever
+ * queued because of the peer has been waiting for it all that time. */
 static void run_on(struct sr_core *core, bool peer_was_late)
 {
     struct request *request;
@@ -106,6 +107,9 @@ static void run_on(struct sr_core *core, bool peer_was_late)
         if (peer_was_late && waits_here(request))
             request->peer_wait_since_us =
                 request->began_us > core->handover_began_us ? request->began_us : core->handover_began_us;
+        if (request->is_ready)
+            TAILQ_REMOVE(&core->ready, request, ready);
+        request->is_ready = false;
         core_make_ready(core, request);
     }
 }

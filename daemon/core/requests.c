@@ -1,9 +1,10 @@
 /* requests.c - host requests at the active site.
  *
- * A request is cut into pieces of at most 64 regions, one at a time:
+ * A request is cut into pieces of at most 64 regions, one at a time, under one lock for the whole of it: a later piece
+ * must not come after what others asked for meanwhile (its host may be gone, and have written anew from elsewhere).
  *
  *   read    LOCKING (shared) -> RUNNING -> reply            a suspect block: SUSPECT, without the lock, first
- *   others  LOCKING (exclusive) -> INTENT -> RUNNING -> acknowledged -> next piece or reply
+ *   others  LOCKING (exclusive) -> INTENT -> RUNNING -> acknowledged -> next piece (INTENT) or reply
  *
  * step() is level-triggered: it looks at where the piece stands and does whatever is possible now; everything that
  * may unblock a piece puts it on the ready list.
@@ -13,7 +14,7 @@
  *   Q2  Both copies of a write are started in the same step when the session is open.
  *   Q3  A piece is acknowledged when this copy is durable and either the peer confirmed it in the present session, or
  *       the record that says "alone" is durable.
- *   Q4  A piece keeps its lock and intents until its disk I/O has ended, whoever went away meanwhile.
+ *   Q4  A piece keeps its intents, a request its lock, until its disk I/O has ended, whoever went away meanwhile.
  */
 #include <stdlib.h>
 
@@ -145,7 +146,8 @@ static void admit(struct sr_core *core, struct request *request)
 
 /* ---- the end of a piece and of a request ------------------------------------------------------------------ */
 
-static void let_go(struct sr_core *core, struct request *request)
+/* Of everything but the lock. */
+static void let_go_piece(struct sr_core *core, struct request *request)
 {
     SR_ASSERT(!request->io); /* Q4 */
     core_stop_waiting_for_peer(core, request);
@@ -159,6 +161,11 @@ static void let_go(struct sr_core *core, struct request *request)
     }
     core_repair_drop(core, request);
     core_intents_give(core, request);
+}
+
+static void let_go(struct sr_core *core, struct request *request)
+{
+    let_go_piece(core, request);
     if (sr_lock_granted(&request->lock))
         core->unlock_local_us =
             (request->local_done_us ? request->local_done_us : core->now_us) - request->granted_us;
@@ -191,7 +198,7 @@ static void begin_piece(struct request *request)
     request->local_done = request->peer_done = false;
     request->local_error = SR_OK;
     request->peer_wait_since_us = 0;
-    request->granted_us = request->local_done_us = 0;
+    request->local_done_us = 0;
     request->wait_commit = 0;
 }
 
@@ -212,12 +219,14 @@ static void count_request(struct sr_core *core, const struct request *request)
 /* The piece is done: the next one, or the reply. */
 void core_leave(struct sr_core *core, struct request *request, enum sr_error error)
 {
-    let_go(core, request);
     if (error == SR_OK && request->next_offset < request->host.offset_bytes + request->host.length_bytes) {
+        let_go_piece(core, request);
         begin_piece(request);
+        request->state = PIECE_INTENT;
         core_make_ready(core, request);
         return;
     }
+    let_go(core, request);
     count_request(core, request);
     if (!request->replied)
         core_reply_request(core, request, error);
@@ -368,16 +377,19 @@ static void finish_read(struct sr_core *core, struct request *request)
 
 static void try_lock(struct sr_core *core, struct request *request)
 {
-    if (core->mode == MODE_HANDING_OVER && !request->begun && !SR_BUG(ADMITTED_WHILE_HANDING_OVER))
-        return; /* it queues: the peer carries it out, or this site when the switchover is undone */
-    admit(core, request);
+    bool queues = core->mode == MODE_HANDING_OVER && !request->begun;
+    if (queues && !SR_BUG(ADMITTED_WHILE_HANDING_OVER))
+        return; /* the peer carries it out, or this site when the switchover is undone */
+    if (!queues)
+        admit(core, request);
     if (is_read(request) && suspect(core, request)) {
         wait_until_settled(core, request);
         return;
     }
     request->state = PIECE_LOCKING;
-    if (sr_rangelock_acquire(&request->volume->locks, &request->lock, piece_first(request), piece_end(request),
-                             is_read(request), request)) {
+    if (sr_rangelock_acquire(&request->volume->locks, &request->lock, core_first_block(request->host.offset_bytes),
+                             core_end_block(request->host.offset_bytes, request->host.length_bytes), is_read(request),
+                             request)) {
         request->granted_us = core->now_us;
         core_make_ready(core, request);
     } else if (core->mode != MODE_ALONE) {

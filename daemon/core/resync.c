@@ -42,8 +42,8 @@ bool core_reads_must_wait(const struct sr_core *core)
 /* Since when the peer has had a copy that the request waits behind; 0: there is none. */
 uint64_t core_copy_peer_since_us(const struct sr_core *core, const struct request *request)
 {
-    uint64_t first = core_first_block(request->offset), end = core_end_block(request->offset, request->length);
-    uint64_t since_us = 0;
+    uint64_t first = core_first_block(request->host.offset_bytes);
+    uint64_t end = core_end_block(request->host.offset_bytes, request->host.length_bytes), since_us = 0;
     const struct copy *copy;
     TAILQ_FOREACH (copy, &core->copies, link) {
         bool out = copy->state == COPY_COMPARING || copy->state == COPY_SENT;

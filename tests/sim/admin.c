@@ -15,7 +15,7 @@ const struct sim_command *sim_admin_open(const struct sim_world *world, unsigned
 
     for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++) {
         const struct sim_command *c = &world->admin.commands[site][i];
-        if (c->open && c->command == command && (oldest == NULL || c->start_us < oldest->start_us))
+        if ((c->open || c->late) && c->command == command && (oldest == NULL || c->start_us < oldest->start_us))
             oldest = c;
     }
     return oldest;
@@ -25,7 +25,7 @@ bool sim_admin_forced(const struct sim_world *world, unsigned site)
 {
     for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++) {
         const struct sim_command *c = &world->admin.commands[site][i];
-        if (c->open && c->command == SR_ADMIN_FAILOVER && c->force)
+        if ((c->open || c->late) && c->command == SR_ADMIN_FAILOVER && c->force)
             return true;
     }
     return false;
@@ -43,19 +43,22 @@ unsigned sim_admin_busy(const struct sim_world *world, unsigned site)
 void sim_admin_crash(struct sim_world *world, unsigned site)
 {
     for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++)
-        world->admin.commands[site][i].open = false;
+        world->admin.commands[site][i] = (struct sim_command){0};
 }
 
 static void command(struct sim_world *world, unsigned site, enum sr_admin_command what, bool force)
 {
     static const char *const names[] = {"PAUSE",    "RESUME",  "REPLACE", "SWITCHOVER",
                                         "FAILOVER", "DISCARD", "PROBE",   "STOP"};
-    struct sim_command *open = world->admin.commands[site];
+    struct sim_command *open = NULL;
     struct sr_event event = {.type = SR_EV_ADMIN};
 
-    while (open < world->admin.commands[site] + SIM_COMMANDS_MAX && open->open)
-        open++;
-    if (open == world->admin.commands[site] + SIM_COMMANDS_MAX || !world->site[site].up)
+    for (unsigned i = 0; i < SIM_COMMANDS_MAX; i++) { /* the place of a late one only if there is no other */
+        struct sim_command *c = &world->admin.commands[site][i];
+        if (!c->open && (open == NULL || !c->late))
+            open = c;
+    }
+    if (open == NULL || !world->site[site].up || world->site[site].frozen_until_us > world->now_us)
         return;
     *open = (struct sim_command){
         .open = true, .force = force, .id = ++world->admin.next_id, .start_us = world->now_us, .command = what};
@@ -102,6 +105,8 @@ static bool wants_failover(struct sim_world *world, unsigned site)
     if (me->serving || (me->link_up && me->status.cause != SR_CAUSE_WAITING_FOR_FAILOVER &&
                         world->wire.lane[site].stalled_until_us <= world->now_us))
         weight = weight / 10;
+    if (me->meta.record.handover && world->params.failover > 0)
+        weight = 500; /* impatient: the role is on its way */
     return sim_chance(&world->rng, weight);
 }
 
@@ -234,10 +239,13 @@ void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum s
         return;
     }
     open->open = false;
+    open->late = error == SR_E_TIMEOUT;
     sim_check_command_done(world, site, open->command, error);
-    if (open->command != SR_ADMIN_STOP || error != SR_OK)
+    if (open->command != SR_ADMIN_STOP)
         return;
-    world->site[site].stopping = true; /* the daemon exits after this step */
+    world->site[site].stopping = true; /* the daemon exits after this step, at its deadline whatever is left */
+    if (error != SR_OK)
+        return;
     for (const struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++)
         if (r->used && r->site == site)
             sim_fail(world, "answers", "site %u has stopped, but request %llu is still open", site,

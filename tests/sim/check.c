@@ -28,16 +28,10 @@
 
 #include "base/assert.h"
 
-/* A request is cut into pieces of so many regions, each with a lock of its own. */
-#define PIECE_BYTES (UINT64_C(64) * SR_REGION_BYTES)
 #define SLACK_US    100000u
 #define IMAGE_EVERY 24u /* steps */
 #define CONFLICT_US UINT64_C(50000) /* both know of it: nothing but a few messages is to come */
 #define CONTACT_US  UINT64_C(3000000) /* undisturbed, sites know each other long before */
-
-/* 0: a request may wait a stall budget of its own for each one that it queued behind, because the core counts from
- * the moment a write is sent. */
-#define SIM_STRICT_WAITS 1
 
 static bool is_write(enum sr_host_op op)
 {
@@ -53,7 +47,7 @@ static void check_holds(struct sim_world *world, unsigned acker, unsigned site, 
     uint64_t wanted = r->op == SR_HOST_WRITE ? r->write : 0;
     /* later writes may have come already over a piece of it, or while the other site's answer was on its way */
     bool parted = site != acker && !sim_model_joined(world); /* the peer was promoted, and its hosts write too */
-    bool whole = r->length_bytes <= PIECE_BYTES && !r->switched && !parted;
+    bool whole = r->length_bytes <= SIM_PIECE_BYTES && !r->switched && !parted;
     struct sim_span span = {0};
 
     if (whole && sim_disk_writing(world, site, r->volume, r->offset_bytes, r->length_bytes))
@@ -128,7 +122,7 @@ bool sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
     if (!failed)
         check_holds(world, site, site, request);
     /* of a request in pieces, some may be done alone and some mirrored: only the former are out of sync */
-    if (request->length_bytes > PIECE_BYTES && world->site[site].meta.record.base_kind != SR_BASE_NONE)
+    if (request->length_bytes > SIM_PIECE_BYTES && world->site[site].meta.record.base_kind != SR_BASE_NONE)
         check_tracked(world, site, request);
     else if (alone)
         check_tracked(world, site, request);
@@ -187,6 +181,12 @@ static void check_contact(struct sim_world *world)
         checks->met_us = world->now_us;
     if (!both)
         return;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct sim_site *me = &world->site[i];
+        if (me->cause != SR_CAUSE_CONFLICT && me->status.cause == SR_CAUSE_CONFLICT && me->status.serving &&
+            promoted(&me->status.peer) && !promoted(&me->status.record))
+            sim_fail(world, "one-active", "site %u serves on in a conflict with a peer that was promoted", i);
+    }
     bool met = checks->met_us != 0 && sim_wire_clear_since(world, checks->met_us) &&
                world->now_us - checks->met_us > CONFLICT_US;
     if (met || sim_wire_clear_since(world, long_ago_us))
@@ -217,12 +217,12 @@ static void check_promotion(struct sim_world *world, unsigned site, const struct
                  forced ? " by force" : "");
         return;
     }
+    if (before->handover && world->site[site].link_up && world->site[site].link_up_us < command->start_us)
+        sim_fail(world, "failover", "site %u is promoted while its role is on the way to a connected peer", site);
     if (!peer->up || peer->started_us >= command->start_us || !sim_wire_clear_since(world, command->start_us))
         return;
     if (peer->meta.record.role == SR_ROLE_ACTIVE)
         sim_fail(world, "failover", "site %u is promoted beside an active peer that could answer", site);
-    if (before->handover)
-        sim_fail(world, "failover", "site %u is promoted while its role is on the way to a peer that could answer", site);
     if (forced && peer->meta.record.consistent)
         sim_fail(world, "failover", "site %u forces its copy beside a complete one that could answer", site);
 }
@@ -477,7 +477,7 @@ void sim_check_waits(struct sim_world *world)
          world->hosts.n > 0 && r < world->hosts.requests + SIM_REQUESTS_MAX; r++) {
         const struct sim_site *me = &world->site[r->site];
         uint64_t limit_us =
-            slack_us + world->params.tuning.stall_budget_ms * UINT64_C(1000) * (SIM_STRICT_WAITS ? 1 : 1 + r->behind);
+            slack_us + world->params.tuning.stall_budget_ms * UINT64_C(1000) * (1 + r->pieces);
         if (r->switched)
             limit_us *= 2;
         if (!r->used || r->start_us + limit_us >= world->now_us || me->disturbed_until_us + limit_us >= world->now_us)

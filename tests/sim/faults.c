@@ -59,6 +59,7 @@ static void choose_faults(struct sim_params *p, struct sim_rng *rng, enum sim_pr
     p->stall = maybe(rng, 60);
     p->freeze = maybe(rng, 30);
     p->spurious_timer = maybe(rng, 100);
+    p->drop = maybe(rng, 10);
     if (quick || crash || disk || roles || sim_chance(rng, 400)) {
         p->crash = maybe(rng, crash ? 150 : 60);
         p->crash_both = maybe(rng, crash ? 60 : 15);

@@ -36,18 +36,18 @@ static void fill(struct sim_world *world, const struct sim_request *r)
         }
 }
 
-/* Requests that share a block with it came earlier and are still open. */
-static uint32_t count_behind(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
+/* Pieces after the first of the request itself and of those before it that share a block and are still open. */
+static uint32_t count_pieces(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
                              uint64_t length_bytes)
 {
     uint64_t first = offset_bytes / SR_BLOCK_BYTES;
     uint64_t end = (offset_bytes + length_bytes + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES;
-    uint32_t n = 0;
+    uint32_t n = (uint32_t)(length_bytes / SIM_PIECE_BYTES);
 
     for (const struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++)
         if (r->used && r->volume == volume && r->offset_bytes / SR_BLOCK_BYTES < end &&
             first * SR_BLOCK_BYTES < r->offset_bytes + r->length_bytes)
-            n += 1 + r->behind;
+            n += r->pieces;
     return n;
 }
 
@@ -77,7 +77,7 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
                               .length_bytes = length_bytes,
                               .buf = buf,
                               .start_us = world->now_us,
-                              .behind = count_behind(world, volume, offset_bytes, length_bytes)};
+                              .pieces = count_pieces(world, volume, offset_bytes, length_bytes)};
     world->hosts.n++;
     world->hosts.in_flight[host]++;
     if (is_write(op)) {
@@ -113,7 +113,7 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
 static void forget(struct sim_world *world, struct sim_request *r)
 {
     sr_buf_unref(r->buf);
-    world->hosts.in_flight[r->host]--;
+    world->hosts.in_flight[r->host] -= !r->dropped;
     world->hosts.n--;
     r->used = false;
 }
@@ -132,6 +132,10 @@ void sim_host_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr
     world->stats->replies++;
     world->stats->reply_errors += error != SR_OK;
     world->hosts.answered++;
+    if (r->dropped) {
+        forget(world, r);
+        return;
+    }
     if (error == SR_OK) {
         bool mirrored = sim_check_reply(world, site, r);
         if (is_write(r->op))
@@ -170,9 +174,24 @@ void sim_host_crash(struct sim_world *world, unsigned site)
     for (struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++) {
         if (!r->used || r->site != site)
             continue;
-        if (is_write(r->op))
+        if (is_write(r->op) && !r->dropped)
             sim_model_abandoned(world, r->write);
         forget(world, r);
+    }
+}
+
+/* A host closes its connections to a site: the daemon goes on with what it took in, and answers nobody. */
+static void drop(struct sim_world *world, unsigned host)
+{
+    for (struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++) {
+        if (!r->used || r->host != host || r->dropped)
+            continue;
+        sim_trace(world, "%u host %u closes its connection, request %llu is open", r->site, host,
+                  (unsigned long long)r->id);
+        r->dropped = true;
+        world->hosts.in_flight[host]--;
+        if (is_write(r->op))
+            sim_model_abandoned(world, r->write);
     }
 }
 
@@ -242,6 +261,8 @@ void sim_host_visit(struct sim_world *world, unsigned host)
         }
         return;
     }
+    if (sim_chance(rng, world->params.drop))
+        drop(world, host);
     if (world->hosts.in_flight[host] >= depth[host] || !served)
         return;
     const struct sim_area *area = &world->layout.areas[sim_below(rng, world->layout.n_areas)];

@@ -1,8 +1,9 @@
 /* model.c - the reference: which values may a host read from a sector?
  *
- * Every 512-byte sector is a register.  A write takes effect at one moment between its issue and its end: when
- * it was answered, or, if its connection died, when no trace of it can still be on its way to a disk.  For each
- * sector there is a list of candidates, the writes whose value it may hold now.  Ticks count what hosts see.
+ * Every 512-byte sector is a register.  A write takes effect, if at all, at one moment between its issue and its end:
+ * when it was answered, or when its connection died.  What is left of it after that (in a queue, on the wire, on its
+ * way to a disk) comes before whatever hosts ask for later: no stale late write.  For each sector there is a list of
+ * candidates, the writes whose value it may hold now.  Ticks count what hosts see.
  *
  *   acknowledged w        every candidate that ended before w was issued is out: w came later
  *   a read returned v     v must be a candidate (or have been one since the read was issued); every other
@@ -78,7 +79,7 @@ void sim_model_init(struct sim_world *world)
     model->tick = 1;
     model->n_writes = 1;
     model->of[0] = model->of[1] = 0;
-    line->n_limbo = line->n_candidates = 0;
+    line->n_candidates = 0;
     line->writes[0] = (struct sim_write){.acked = true, .zero = true};
     memset(line->sectors, 0, sizeof(line->sectors));
     for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++)
@@ -99,16 +100,14 @@ bool sim_model_full(const struct sim_world *world)
 
 /* ---- lines --------------------------------------------------------------------------------------------------- */
 
-/* What is not answered in a line that its host cannot reach any more ends when no trace of it is left. */
+/* What is not answered in a line that its host cannot reach any more ends here. */
 static void abandon_all(struct sim_world *world, unsigned site)
 {
     struct sim_line *line = line_of(world, site);
 
     for (uint32_t i = 1; i < world->model.n_writes; i++)
-        if (line->writes[i].end == SIM_TICK_MAX && !line->writes[i].limbo) {
-            line->writes[i].limbo = true;
-            line->n_limbo++;
-        }
+        if (line->writes[i].end == SIM_TICK_MAX)
+            line->writes[i].end = world->model.tick;
 }
 
 void sim_model_fork(struct sim_world *world, unsigned stays)
@@ -118,7 +117,6 @@ void sim_model_fork(struct sim_world *world, unsigned stays)
     model->tick++;
     if (sim_model_joined(world)) {
         struct sim_line *from = line_of(world, 0), *to = &model->line[!model->of[0]];
-        to->n_limbo = from->n_limbo;
         to->n_candidates = from->n_candidates;
         memcpy(to->writes, from->writes, model->n_writes * sizeof(to->writes[0]));
         memcpy(to->sectors, from->sectors, sizeof(to->sectors));
@@ -186,8 +184,6 @@ static void acked(struct sim_world *world, struct sim_line *line, uint32_t write
 
     if (w->start == 0)
         return; /* not of this line */
-    line->n_limbo -= w->limbo;
-    w->limbo = false;
     if (w->end == SIM_TICK_MAX)
         w->end = world->model.tick;
     w->acked = true;
@@ -211,51 +207,17 @@ void sim_model_acked(struct sim_world *world, unsigned site, uint32_t write, boo
 
 void sim_model_refused(struct sim_world *world, unsigned site, uint32_t write)
 {
-    struct sim_write *w = &line_of(world, site)->writes[write];
-
-    line_of(world, site)->n_limbo -= w->limbo;
-    w->limbo = false;
-    w->end = ++world->model.tick;
+    line_of(world, site)->writes[write].end = ++world->model.tick;
 }
 
 void sim_model_abandoned(struct sim_world *world, uint32_t write)
 {
+    world->model.tick++;
     for (unsigned i = 0; i < 2; i++) {
-        struct sim_line *line = line_of(world, i);
-        struct sim_write *w = &line->writes[write];
-        if (w->limbo || w->end != SIM_TICK_MAX)
-            continue;
-        w->limbo = true;
-        line->n_limbo++;
+        struct sim_write *w = &line_of(world, i)->writes[write];
+        if (w->end == SIM_TICK_MAX)
+            w->end = world->model.tick;
     }
-}
-
-static void expire(struct sim_world *world, struct sim_line *line)
-{
-    for (uint32_t i = 1; i < world->model.n_writes && line->n_limbo > 0; i++) {
-        struct sim_write *w = &line->writes[i];
-        if (!w->limbo || sim_disk_writing(world, 0, w->volume, w->offset_bytes, w->length_bytes) ||
-            sim_disk_writing(world, 1, w->volume, w->offset_bytes, w->length_bytes) ||
-            sim_wire_carries_write(world, w->volume, w->offset_bytes, w->length_bytes))
-            continue;
-        w->limbo = false;
-        w->end = ++world->model.tick;
-        line->n_limbo--;
-    }
-}
-
-bool sim_model_expects(const struct sim_world *world)
-{
-    return view(world, 0)->n_limbo > 0 || view(world, 1)->n_limbo > 0;
-}
-
-void sim_model_expire(struct sim_world *world)
-{
-    if (sim_host_forwards(world))
-        return; /* the request may be waiting inside a core */
-    expire(world, line_of(world, 0));
-    if (!sim_model_joined(world))
-        expire(world, line_of(world, 1));
 }
 
 /* ---- reads ------------------------------------------------------------------------------------------------------

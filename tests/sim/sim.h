@@ -44,6 +44,7 @@
 #define SIM_COMMITS_MAX  256  /* commits in flight at a site */
 #define SIM_MESSAGES_MAX 4096 /* messages on their way in one direction */
 #define SIM_HOSTS        4
+#define SIM_PIECE_BYTES  (UINT64_C(64) * SR_REGION_BYTES) /* a longer request is carried out in so many */
 #define SIM_REQUESTS_MAX 32
 #define SIM_BAD_MAX      2048
 #define SIM_MODES_MAX    24
@@ -86,6 +87,7 @@ struct sim_params {
     uint64_t faults_us;    /* virtual time after which mending begins, whatever the steps */
     unsigned crash, crash_both, cut, one_way, stall, freeze, slow_disk, write_error, read_error, flush_error, unreadable;
     unsigned no_space, meta_error, budget, spurious_timer;
+    unsigned drop; /* hosts that close their connection: a chance in a thousand at each visit of one */
     unsigned pause, resume, replace, stop, tune, switchover, failover, discard, probe;
     unsigned crash_every, cut_every; /* steps, on average; 0: never */
     unsigned write_percent, big_percent, partial_percent;
@@ -226,8 +228,6 @@ void sim_wire_down(struct sim_world *world, unsigned site);
 bool sim_wire_quiet(const struct sim_world *world);
 /* Since then both sites could talk to each other all the time, and nothing held either up. */
 bool sim_wire_clear_since(const struct sim_world *world, uint64_t since_us);
-bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
-                            uint64_t length_bytes);
 
 /* ---- model.c --------------------------------------------------------------------------------------------- */
 
@@ -239,10 +239,9 @@ bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint
 /* A host's write (or zero, or trim).  Ticks count what hosts can see: requests issued and answered. */
 struct sim_write {
     uint32_t start; /* tick of issue */
-    uint32_t end;   /* tick after which it cannot take effect any more; SIM_TICK_MAX: not known yet */
+    uint32_t end;   /* tick when it was answered or abandoned; SIM_TICK_MAX: neither yet */
     bool acked;     /* end is when it was acknowledged */
     bool zero;
-    bool limbo; /* its connection is gone, its effects may still come */
     uint32_t volume;
     uint64_t offset_bytes, length_bytes;
 };
@@ -257,7 +256,6 @@ struct sim_sector {
 };
 
 struct sim_line {
-    uint32_t n_limbo;
     struct sim_write writes[SIM_WRITES_MAX];
     struct sim_sector sectors[SIM_HOT_SECTORS_MAX];
     uint32_t n_candidates;
@@ -283,8 +281,6 @@ uint32_t sim_model_begin(struct sim_world *world, unsigned site, uint32_t volume
 void sim_model_acked(struct sim_world *world, unsigned site, uint32_t write, bool mirrored); /* the peer holds it too */
 void sim_model_refused(struct sim_world *world, unsigned site, uint32_t write); /* answered with an error: it ends here */
 void sim_model_abandoned(struct sim_world *world, uint32_t write);              /* its connection is gone */
-bool sim_model_expects(const struct sim_world *world); /* abandoned writes may still land */
-void sim_model_expire(struct sim_world *world);        /* after each step: which cannot any more */
 void sim_model_read(struct sim_world *world, unsigned site, uint32_t start, uint32_t volume, uint64_t offset_bytes,
                     uint64_t length_bytes, const uint8_t *bytes);
 void sim_model_rebase(struct sim_world *world, unsigned site); /* its line is now what its disk holds */
@@ -307,8 +303,9 @@ struct sim_request {
     uint64_t start_us;
     uint32_t start;  /* tick */
     uint32_t write;  /* of the model */
+    bool dropped;    /* its host closed the connection */
     bool switched;   /* waited in a switchover: the other site may carry it out */
-    uint32_t behind; /* open requests that it may have to wait for, and those that they wait for */
+    uint32_t pieces; /* after the first, that it may have to wait for: its own, and of requests before it */
 };
 
 struct sim_hosts {
@@ -336,6 +333,7 @@ bool sim_host_sweep(struct sim_world *world);                /* reads every hot 
 
 struct sim_command {
     bool open, force;
+    bool late; /* answered as timed out: it may take effect all the same */
     uint64_t id, start_us;
     enum sr_admin_command command;
 };
@@ -352,7 +350,7 @@ bool sim_admin_command(struct sim_world *world, unsigned site, enum sr_admin_com
 void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr_error error, const char *text);
 void sim_admin_crash(struct sim_world *world, unsigned site);
 unsigned sim_admin_busy(const struct sim_world *world, unsigned site); /* open commands */
-/* The oldest open one of that kind; NULL: none. */
+/* The oldest one of that kind that may take effect; NULL: none. */
 const struct sim_command *sim_admin_open(const struct sim_world *world, unsigned site, enum sr_admin_command command);
 bool sim_admin_forced(const struct sim_world *world, unsigned site); /* a forced failover is open */
 
@@ -451,11 +449,12 @@ struct sim_site {
     struct sr_actions actions;
     struct sr_budget budget;
     uint64_t frozen_until_us, started_us;
+    enum sr_cause cause; /* before its last step */
     uint64_t disturbed_until_us; /* local trouble that may delay hosts */
     uint32_t timer;              /* number of the timer that counts */
     bool link_up;                /* LINK_UP was handed in, LINK_DOWN not yet */
     bool met_peer;               /* a message of the peer arrived since the start */
-    uint64_t link_up_due_us;
+    uint64_t link_up_due_us, link_up_us; /* when LINK_UP is, and was, handed in */
     struct sr_core_status status; /* after its last step */
     uint8_t mode;
     uint64_t budget_taken; /* by somebody else, for a while */

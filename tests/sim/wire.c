@@ -14,24 +14,6 @@
 
 #include "base/assert.h"
 
-static bool overlaps(const struct sr_peer_msg *msg, uint32_t volume, uint64_t offset_bytes, uint64_t length_bytes)
-{
-    return msg->type == SR_MSG_WRITE && msg->volume == volume && msg->offset_bytes < offset_bytes + length_bytes &&
-           offset_bytes < msg->offset_bytes + msg->length_bytes;
-}
-
-bool sim_wire_carries_write(const struct sim_world *world, uint32_t volume, uint64_t offset_bytes,
-                            uint64_t length_bytes)
-{
-    for (unsigned to = 0; to < 2; to++) {
-        const struct sim_lane *lane = &world->wire.lane[to];
-        for (uint32_t i = 0; i < lane->n; i++)
-            if (overlaps(lane->queue[(lane->head + i) % SIM_MESSAGES_MAX], volume, offset_bytes, length_bytes))
-                return true;
-    }
-    return false;
-}
-
 bool sim_wire_quiet(const struct sim_world *world)
 {
     return world->wire.lane[0].n == 0 && world->wire.lane[1].n == 0;
@@ -204,6 +186,7 @@ void sim_wire_up(struct sim_world *world, unsigned site, uint32_t connection)
     if (!world->wire.connected || connection != world->wire.connection)
         return; /* cut before it was heard of */
     world->site[site].link_up = true;
+    world->site[site].link_up_us = world->now_us;
     if (world->site[!site].link_up)
         world->wire.up_since_us = world->now_us;
     sim_world_step(world, site, &event);

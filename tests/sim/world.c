@@ -236,6 +236,7 @@ void sim_world_step(struct sim_world *world, unsigned site, struct sr_event *eve
     }
     sim_trace(world, "%u %s", site, event_name(event));
     world->steps++;
+    me->cause = me->status.cause;
     sr_core_step(me->core, event, &me->actions);
     sr_core_check(me->core);
     sr_core_status(me->core, world->now_us, &me->status);
@@ -410,8 +411,6 @@ static void run_one(struct sim_world *world)
     world->stats->events[event.kind]++;
     dispatch(world, &event);
     sim_fault_step(world);
-    if (sim_model_expects(world))
-        sim_model_expire(world);
     sim_check_waits(world);
 }
 
