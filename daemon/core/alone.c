@@ -52,7 +52,7 @@ void core_go_alone(struct sr_core *core, enum sr_cause cause)
 {
     bool was_alone = core->mode == MODE_ALONE;
     SR_ASSERT(core_serving(core));
-    if (!SR_BUG(ALONE_KEEPS_SESSION))
+    if (!SR_BUG(ALONE_KEEPS_SESSION) && !(SR_BUG(MEMBER_LEFT_BEHIND) && core->n_volumes > 1))
         core_end_session(core, cause);
     if (!was_alone)
         core_requests_mark_unfinished(core);

@@ -287,6 +287,7 @@ static void pump(struct sr_core *core)
     core_handover_pump(core);
     core_admins_pump(core);
     core_probe_pump(core);
+    core_session_pump(core); /* a role that was taken, a failover that was given up: the peer may be greeted now */
     core_commit_flush(core);
     tell_hosts(core);
 }
@@ -422,7 +423,7 @@ void sr_core_check(const struct sr_core *core)
     bool paired = core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER ||
                   core->mode == MODE_HANDED_OVER || core->mode == MODE_CATCHING_UP || core->mode == MODE_FOLLOWING;
     bool open = core->stage == STAGE_OPEN || core->stage == STAGE_OPENING;
-    SR_ASSERT(paired == open || SR_BUG(ALONE_KEEPS_SESSION)); /* C1 */
+    SR_ASSERT(paired == open || SR_BUG(ALONE_KEEPS_SESSION) || SR_BUG(MEMBER_LEFT_BEHIND)); /* C1 */
     if (core_serving(core) && !core->halted)
         SR_ASSERT(core->rec.role == SR_ROLE_ACTIVE && core->rec.consistent); /* C2 */
     if (core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER)

@@ -42,7 +42,7 @@
     X(BASE_IS_DESCENT)             /* base taken for descent */                                                      \
     X(CONFLICT_BOTH_SERVE)         /* in a conflict both go on serving */                                            \
     X(FETCHED_UNCHECKED)           /* an unreadable block is read from a peer that lacks it */                       \
-    X(MEMBER_LEFT_BEHIND)          /* going alone tracks the writes of the first volume only */
+    X(MEMBER_LEFT_BEHIND)          /* when a collection goes alone, only its first volume does */
 
 enum sr_planted {
 #define SR_PLANTED_ENUM(name) SR_BUG_##name,

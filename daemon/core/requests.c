@@ -300,7 +300,8 @@ static void start_write(struct sr_core *core, struct request *request)
     if (SR_BUG(COOLED_IN_FLIGHT))
         core_commit_op(core, SR_META_CLEAN, request->volume->index)->region =
             (uint32_t)(request->offset / SR_REGION_BYTES);
-    if (mirrored(core, request)) /* Q2 */
+    bool behind = SR_BUG(MEMBER_LEFT_BEHIND) && core->mode == MODE_ALONE && core->stage == STAGE_OPEN;
+    if (mirrored(core, request) || (behind && request->volume->index)) /* Q2 */
         send_write(core, request);
     else if (core_leads_open(core))
         request->peer_done = true; /* only a planted bug comes here */
@@ -366,7 +367,8 @@ static void finish_read(struct sr_core *core, struct request *request)
         return;
     bool peer_has_it =
         core_leads_open(core) && request->local_error != SR_OK &&
-        !sr_dirtymap_any(&request->volume->map, piece_first(request), piece_end(request) - piece_first(request));
+        (!sr_dirtymap_any(&request->volume->map, piece_first(request), piece_end(request) - piece_first(request)) ||
+         SR_BUG(FETCHED_UNCHECKED));
     if (peer_has_it)
         core_fetch_begin(core, request);
     else
@@ -639,8 +641,7 @@ void core_requests_mark_unfinished(struct sr_core *core)
 {
     struct request *request;
     TAILQ_FOREACH (request, &core->requests, all)
-        if (!is_read(request) && request->has_intents && request->state >= PIECE_RUNNING &&
-            !(SR_BUG(MEMBER_LEFT_BEHIND) && request->volume->index))
+        if (!is_read(request) && request->has_intents && request->state >= PIECE_RUNNING)
             track(request);
 }
 

@@ -559,6 +559,8 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
     case SR_MSG_COPIED:
     case SR_MSG_HASHED:
     case SR_MSG_FETCHED:
+        if (SR_BUG(MEMBER_LEFT_BEHIND) && core->mode == MODE_ALONE)
+            break;
         if (in_stage(core, msg, core_leads_open(core)))
             answered(core, msg);
         break;

@@ -213,6 +213,10 @@ void sim_admin_mend(struct sim_world *world)
         }
     if (!world->site[0].link_up || !world->site[1].link_up)
         return;
+    if (world->site[first].meta.record.handover && sim_chance(&world->rng, world->params.failover)) {
+        command(world, first, SR_ADMIN_FAILOVER, false); /* impatient: it is refused, and the role arrives by itself */
+        return;
+    }
     for (unsigned i = 0; i < 2; i++)
         if (world->site[first ^ i].status.record.paused) {
             command(world, first ^ i, SR_ADMIN_RESUME, false);

@@ -60,6 +60,7 @@ static void choose_faults(struct sim_params *p, struct sim_rng *rng, enum sim_pr
     p->freeze = maybe(rng, 30);
     p->spurious_timer = maybe(rng, 100);
     p->drop = maybe(rng, 10);
+    p->ambush = maybe(rng, roles ? 200 : 50);
     if (quick || crash || disk || roles || sim_chance(rng, 400)) {
         p->crash = maybe(rng, crash ? 150 : 60);
         p->crash_both = maybe(rng, crash ? 60 : 15);
@@ -90,7 +91,8 @@ static void choose_roles(struct sim_params *p, struct sim_rng *rng, enum sim_pro
             p->failover = p->discard = 100;
         return;
     }
-    p->switchover = maybe(rng, 150);
+    p->switchover = maybe(rng, 400);
+    p->fault_us = PICK(rng, 1500, 6000, 20000);
     p->failover = (unsigned)sim_between(rng, 40, 400);
     p->discard = (unsigned)sim_between(rng, 20, 600);
     p->probe = maybe(rng, 20);
@@ -137,7 +139,7 @@ void sim_params_choose(struct sim_params *p, struct sim_rng *rng, enum sim_profi
     p->replace = 400;
     if (admin && sim_chance(rng, 400)) { /* calm: what was written while paused can be compared with what is copied */
         p->calm = true;
-        p->cut = p->one_way = p->stall = p->freeze = p->crash = p->crash_both = p->crash_every = p->cut_every = p->stop = 0;
+        p->cut = p->one_way = p->ambush = p->stall = p->freeze = p->crash = p->crash_both = p->crash_every = p->cut_every = p->stop = 0;
         p->failover = p->discard = 0;
         p->slow_disk = p->write_error = p->read_error = p->flush_error = p->unreadable = p->no_space = p->budget = 0;
         p->tuning.stall_budget_ms = 200;
@@ -303,8 +305,40 @@ static bool due(struct sim_world *world, unsigned every, uint32_t *step)
     return !first;
 }
 
+/* The moments when a role or a session changes hands are short: faults wait for them. */
+static void ambush(struct sim_world *world)
+{
+    bool changed = false;
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct sim_site *me = &world->site[i];
+        changed |= me->up && me->watched_mode != me->mode;
+        me->watched_mode = me->mode;
+    }
+    if (!changed || world->mending || !sim_chance(&world->rng, world->params.ambush))
+        return;
+    unsigned site = (unsigned)sim_below(&world->rng, 2);
+    switch (sim_below(&world->rng, 6)) {
+    case 0:
+        cut(world);
+        break;
+    case 1:
+    case 2:
+        one_way(world, site);
+        break;
+    case 3:
+        if (world->params.crash > 0)
+            crash(world, site);
+        break;
+    default:
+        stall(world, site);
+    }
+}
+
 void sim_fault_step(struct sim_world *world)
 {
+    if (world->params.ambush > 0)
+        ambush(world);
     if (due(world, world->params.crash_every, &world->crash_step))
         crash(world, (unsigned)sim_below(&world->rng, 2));
     if (due(world, world->params.cut_every, &world->cut_step))

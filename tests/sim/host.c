@@ -180,7 +180,15 @@ void sim_host_crash(struct sim_world *world, unsigned site)
     }
 }
 
-/* A host closes its connections to a site: the daemon goes on with what it took in, and answers nobody. */
+static bool waits_in_switchover(const struct sim_world *world, unsigned host)
+{
+    for (const struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++)
+        if (r->used && r->host == host && r->switched && !r->dropped)
+            return true;
+    return false;
+}
+
+/* A host closes its connections: the daemon goes on with what it took in, and answers nobody. */
 static void drop(struct sim_world *world, unsigned host)
 {
     for (struct sim_request *r = world->hosts.requests; r < world->hosts.requests + SIM_REQUESTS_MAX; r++) {
@@ -261,7 +269,8 @@ void sim_host_visit(struct sim_world *world, unsigned host)
         }
         return;
     }
-    if (sim_chance(rng, world->params.drop))
+    if (world->params.drop > 0 &&
+        sim_chance(rng, waits_in_switchover(world, host) ? 300 : world->params.drop)) /* the new site is there already */
         drop(world, host);
     if (world->hosts.in_flight[host] >= depth[host] || !served)
         return;

@@ -106,7 +106,6 @@ static void print_stats(const struct sim_stats *s, double seconds)
 {
     static const char *const kinds[SIM_EV_KINDS] = {"disk",    "meta",    "wire", "timer", "link-up", "link-down", "retired",
                                                     "restart", "connect", "host", "admin", "fault"};
-    unsigned edges = 0;
 
     printf("%llu schedules, %llu steps (%llu of them while mending), %.1f s\n", (unsigned long long)s->schedules,
            (unsigned long long)s->steps, (unsigned long long)s->settle_steps, seconds);
@@ -137,17 +136,6 @@ static void print_stats(const struct sim_stats *s, double seconds)
            (unsigned long long)s->adoptions, (unsigned long long)s->given_up);
     printf("checks: equal copies %llu images %llu exact resyncs %llu\n", (unsigned long long)s->equal_checks,
            (unsigned long long)s->images, (unsigned long long)s->exact_resyncs);
-    printf("modes:\n");
-    for (uint32_t a = 0; a < s->n_modes; a++) {
-        printf("  %-14s", s->modes[a]);
-        for (uint32_t b = 0; b < s->n_modes; b++)
-            if (s->edges[a][b] > 0) {
-                printf(" -> %s %llu", s->modes[b], (unsigned long long)s->edges[a][b]);
-                edges++;
-            }
-        printf("\n");
-    }
-    printf("%u edges between modes seen\n", edges);
 }
 
 /* ---- many schedules
@@ -267,7 +255,8 @@ static void usage(void)
 {
     fprintf(stderr,
             "usage: sr-sim [--schedules N] [--seed S] [--profile quick|crash|disk|admin|roles|all] [--steps N] [--jobs N]\n"
-            "              [--verbose] | --regressions FILE | --profile exhaustive [--gap STEPS, 0: any] [--jobs N]"
+            "              [--verbose] [--every-edge] | --regressions FILE\n"
+            "              | --profile exhaustive [--gap STEPS, 0: any] [--jobs N]"
 #ifdef SR_PLANTED_BUGS
             " | --planted NAME|all [--schedules N] [--seconds N]"
 #endif
@@ -283,6 +272,7 @@ static void parse(int argc, char **argv, struct sim_options *o)
         {"jobs", required_argument, NULL, 'j'},        {"verbose", no_argument, NULL, 'v'},
         {"regressions", required_argument, NULL, 'r'}, {"planted", required_argument, NULL, 'b'},
         {"seconds", required_argument, NULL, 'c'},     {"gap", required_argument, NULL, 'g'},
+        {"every-edge", no_argument, NULL, 'e'},
         {NULL, 0, NULL, 0}};
     int c;
 
@@ -299,6 +289,8 @@ static void parse(int argc, char **argv, struct sim_options *o)
             o->jobs = (unsigned)strtoul(optarg, NULL, 10);
         else if (c == 'v')
             o->verbose = true;
+        else if (c == 'e')
+            o->every_edge = true;
         else if (c == 'r')
             o->regressions = optarg;
         else if (c == 'b')
@@ -344,5 +336,9 @@ int main(int argc, char **argv)
     if (options.profile == SIM_PROFILE_EXHAUSTIVE)
         sim_exhaustive_describe(&stats, options.gap);
     print_stats(&stats, (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9);
+    if (sim_edges_print(&stats) > 0 && options.every_edge) {
+        fprintf(stderr, "FAILED: an edge of the state table was never taken\n");
+        status = 1;
+    }
     return status;
 }

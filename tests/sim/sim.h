@@ -12,6 +12,7 @@
  *     model.c   what a host may read: the reference for every 512-byte sector
  *     check.c   the checkers
  *     layout.c  where the data lies, and the state at the start
+ *     edges.c   which edges between the modes of a core are allowed
  *
  * The checkers look at actions, replies, contents of disks, durable metadata and sr_core_status only, never into
  * a core.
@@ -85,7 +86,7 @@ struct sim_params {
     uint64_t disk_us, meta_us, wire_us, host_us, fault_us, admin_us, restart_us, notice_us, fault_length_us;
     uint64_t heartbeat_us; /* so long messages may vanish in one direction before the link is given up */
     uint64_t faults_us;    /* virtual time after which mending begins, whatever the steps */
-    unsigned crash, crash_both, cut, one_way, stall, freeze, slow_disk, write_error, read_error, flush_error, unreadable;
+    unsigned crash, crash_both, cut, one_way, ambush, stall, freeze, slow_disk, write_error, read_error, flush_error, unreadable;
     unsigned no_space, meta_error, budget, spurious_timer;
     unsigned drop; /* hosts that close their connection: a chance in a thousand at each visit of one */
     unsigned pause, resume, replace, stop, tune, switchover, failover, discard, probe;
@@ -417,6 +418,13 @@ void sim_check_disturbed(struct sim_world *world); /* a fault: what was measured
 bool sim_check_both_in_sync(struct sim_world *world);
 void sim_check_end(struct sim_world *world);
 
+/* ---- edges.c --------------------------------------------------------------------------------------------- */
+
+struct sim_stats;
+
+bool sim_edge_allowed(const char *from, const char *to);
+unsigned sim_edges_print(const struct sim_stats *stats); /* returns how many of the allowed ones were never taken */
+
 /* ---- world.c --------------------------------------------------------------------------------------------- */
 
 enum sim_event_kind {
@@ -456,7 +464,7 @@ struct sim_site {
     bool met_peer;               /* a message of the peer arrived since the start */
     uint64_t link_up_due_us, link_up_us; /* when LINK_UP is, and was, handed in */
     struct sr_core_status status; /* after its last step */
-    uint8_t mode;
+    uint8_t mode, watched_mode; /* numbers of stats.modes; the second lags behind, for faults */
     uint64_t budget_taken; /* by somebody else, for a while */
     struct sim_disk disk;
     struct sim_meta meta;

@@ -130,6 +130,9 @@ static void note_mode(struct sim_world *world, unsigned site)
         snprintf(stats->modes[stats->n_modes++], sizeof(stats->modes[0]), "%s", mode);
     }
     if (world->site[site].mode != i && world->site[site].mode != UINT8_MAX) {
+        if (stats->edges[world->site[site].mode][i] == 0 &&
+            !sim_edge_allowed(stats->modes[world->site[site].mode], mode))
+            sim_fail(world, "edges", "site %u goes from %s to %s", site, stats->modes[world->site[site].mode], mode);
         stats->edges[world->site[site].mode][i]++;
         sim_trace(world, "%u    mode %s -> %s", site, stats->modes[world->site[site].mode], mode);
     } else if (world->site[site].mode != i) {
