@@ -110,6 +110,19 @@ static bool wants_failover(struct sim_world *world, unsigned site)
     return sim_chance(&world->rng, weight);
 }
 
+/* Sometimes twice, or at both sites: nobody knows of the other one's command. */
+static void fail_over(struct sim_world *world, unsigned site)
+{
+    struct sim_rng *rng = &world->rng;
+    bool force = sim_chance(rng, world->site[site].meta.record.consistent ? 200 : 600);
+
+    command(world, site, SR_ADMIN_FAILOVER, force);
+    if (sim_chance(rng, 250))
+        command(world, site, SR_ADMIN_FAILOVER, force);
+    if (sim_chance(rng, 150))
+        command(world, !site, SR_ADMIN_FAILOVER, force);
+}
+
 static bool wants_discard(struct sim_world *world, unsigned site)
 {
     bool conflict = world->site[site].status.cause == SR_CAUSE_CONFLICT;
@@ -137,13 +150,21 @@ static void at_random(struct sim_world *world, unsigned site)
         command(world, world->site[0].meta.record.role == SR_ROLE_ACTIVE || sim_chance(rng, 30) ? 0 : 1,
                 SR_ADMIN_SWITCHOVER, false);
     else if (wants_failover(world, site))
-        command(world, site, SR_ADMIN_FAILOVER, sim_chance(rng, record->consistent ? 200 : 600));
+        fail_over(world, site);
     else if (wants_discard(world, site))
         command(world, site, SR_ADMIN_DISCARD, false);
     else if (sim_chance(rng, params->probe))
         command(world, site, SR_ADMIN_PROBE, false);
     else if (sim_chance(rng, params->tune))
         tune(world, site);
+}
+
+void sim_admin_ambush(struct sim_world *world)
+{
+    unsigned site = (unsigned)sim_below(&world->rng, 2);
+
+    if (world->params.failover > 0 && sim_chance(&world->rng, 40) && !world->site[site].serving)
+        command(world, site, SR_ADMIN_FAILOVER, sim_chance(&world->rng, 500));
 }
 
 void sim_admin_visit(struct sim_world *world)
@@ -184,6 +205,8 @@ static void mend_waiting(struct sim_world *world, unsigned first)
     if (!world->site[site].meta.record.consistent)
         site = !site;
     command(world, site, SR_ADMIN_FAILOVER, false);
+    if (sim_chance(&world->rng, world->params.failover))
+        command(world, !site, SR_ADMIN_FAILOVER, false);
 }
 
 /* One copy is kept: a complete one, if there is one, else whatever is left of one. */
@@ -191,9 +214,12 @@ static void mend_conflict(struct sim_world *world, unsigned first)
 {
     const struct sr_record *mine = &world->site[first].meta.record, *other = &world->site[!first].meta.record;
 
-    if (!mine->consistent && !other->consistent)
-        command(world, sr_uuid_is_none(&mine->gen) ? !first : first, SR_ADMIN_FAILOVER, true);
-    else
+    if (!mine->consistent && !other->consistent) {
+        unsigned site = sr_uuid_is_none(&mine->gen) ? !first : first;
+        command(world, site, SR_ADMIN_FAILOVER, true);
+        if (sim_chance(&world->rng, world->params.failover) && !sr_uuid_is_none(&world->site[!site].meta.record.gen))
+            command(world, !site, SR_ADMIN_FAILOVER, true);
+    } else
         command(world, other->consistent ? first : !first, SR_ADMIN_DISCARD, false);
 }
 
@@ -215,6 +241,11 @@ void sim_admin_mend(struct sim_world *world)
         return;
     if (world->site[first].meta.record.handover && sim_chance(&world->rng, world->params.failover)) {
         command(world, first, SR_ADMIN_FAILOVER, false); /* impatient: it is refused, and the role arrives by itself */
+        return;
+    }
+    if (!world->site[first].serving && world->site[!first].serving && world->params.failover > 0 &&
+        sim_chance(&world->rng, 100)) {
+        command(world, first, SR_ADMIN_FAILOVER, false); /* beside a peer that serves: it is refused */
         return;
     }
     for (unsigned i = 0; i < 2; i++)

@@ -308,8 +308,11 @@ static bool due(struct sim_world *world, unsigned every, uint32_t *step)
 /* The moments when a role or a session changes hands are short: faults wait for them. */
 static void ambush(struct sim_world *world)
 {
-    bool changed = false;
+    bool changed = world->wire.pivotal;
 
+    world->wire.pivotal = false;
+    if (changed)
+        sim_admin_ambush(world);
     for (unsigned i = 0; i < 2; i++) {
         struct sim_site *me = &world->site[i];
         changed |= me->up && me->watched_mode != me->mode;
@@ -337,8 +340,7 @@ static void ambush(struct sim_world *world)
 
 void sim_fault_step(struct sim_world *world)
 {
-    if (world->params.ambush > 0)
-        ambush(world);
+    ambush(world);
     if (due(world, world->params.crash_every, &world->crash_step))
         crash(world, (unsigned)sim_below(&world->rng, 2));
     if (due(world, world->params.cut_every, &world->cut_step))

@@ -216,6 +216,7 @@ struct sim_wire {
     uint32_t connection;   /* its number: events of older ones are void */
     uint64_t cut_until_us; /* no new one before */
     uint64_t dead_us;      /* one direction is dead, and the heartbeat finds out then; 0: no */
+    bool pivotal;          /* a message is out that moves a lineage or a role: faults wait for it */
     uint64_t up_since_us;  /* both sites know of the connection since then */
     struct sim_lane lane[2];
 };
@@ -345,6 +346,7 @@ struct sim_admin {
 };
 
 void sim_admin_visit(struct sim_world *world);
+void sim_admin_ambush(struct sim_world *world); /* a lineage or a role is just on the move */
 void sim_admin_mend(struct sim_world *world); /* one look around: resume, replace, failover, discard */
 /* False: it was not given, the site is down or has too many to answer. */
 bool sim_admin_command(struct sim_world *world, unsigned site, enum sr_admin_command what, bool force);

@@ -69,6 +69,9 @@ void sim_wire_send(struct sim_world *world, unsigned from, struct sr_peer_msg *m
         sr_peer_msg_free(msg);
         return;
     }
+    world->wire.pivotal |= msg->type == SR_MSG_MAP || msg->type == SR_MSG_START || msg->type == SR_MSG_STARTED ||
+                           msg->type == SR_MSG_COMPLETE || msg->type == SR_MSG_COMPLETED || msg->type == SR_MSG_TAKE ||
+                           msg->type == SR_MSG_TAKEN;
     lane->queue[(lane->head + lane->n++) % SIM_MESSAGES_MAX] = msg;
     world->stats->messages++;
     sim_world_push(world, SIM_EV_WIRE, to, due(world, to), world->wire.connection);

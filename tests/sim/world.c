@@ -431,7 +431,7 @@ static void begin(struct sim_world *world, uint64_t seed, enum sim_profile profi
         world->wire.lane[i].last_due_us = world->wire.lane[i].stalled_until_us = 0;
         world->wire.lane[i].trouble_us = 0;
     }
-    world->wire.connected = false;
+    world->wire.connected = world->wire.pivotal = false;
     world->wire.connection = 0;
     world->wire.cut_until_us = world->wire.dead_us = world->wire.up_since_us = 0;
     memset(&world->hosts, 0, sizeof(world->hosts));
