@@ -42,7 +42,7 @@
     X(BASE_IS_DESCENT)             /* base taken for descent */                                                      \
     X(CONFLICT_BOTH_SERVE)         /* in a conflict both go on serving */                                            \
     X(FETCHED_UNCHECKED)           /* an unreadable block is read from a peer that lacks it */                       \
-    X(MEMBER_LEFT_BEHIND)          /* when a collection goes alone, only its first volume does */\
+    X(MEMBER_LEFT_BEHIND)          /* when a collection goes alone, only its first volume does */                     \
     X(FORWARDS_UNBOUNDED)          /* a forwarded request waits for a silent peer for ever */
 
 enum sr_planted {
