@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 """The daily life of a volume: made, written, read, equal at both sites, deleted; also through localpair's own restart."""
 import os
+import random
+import shutil
 import subprocess
+import tempfile
 
 import pair
 import stamp
@@ -60,6 +63,41 @@ class Basic(pair.Case):
         writer.check()
         for site in pair.SITES:
             self.assertEqual(p.status(site, "v")["counters"]["copied_bytes"], 0)
+
+
+class Localpair(pair.Case):
+    def localpair(self, *words):
+        return subprocess.run([pair.LOCALPAIR, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "SYNCREP_BIN": pair.BIN}, timeout=120 * pair.SLOW)
+
+    def setUp(self):
+        self.top = tempfile.mkdtemp(prefix="sr-")
+        self.folder = os.path.join(self.top, "sp ace #1: x")
+        self.addCleanup(shutil.rmtree, self.top, ignore_errors=True)
+        self.addCleanup(self.localpair, "down", self.folder)
+        self.host = ["--host", f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.7"]
+
+    def test_a_directory_with_a_space(self):
+        """What it prints can be sourced, and tells the truth."""
+        done = self.localpair("up", self.folder, "--volume", "v:1M", *self.host)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        script = f'. "$1/env" && [ -S "$SR_A_NBD" ] && [ -e "$SR_B_POOL/v.img" ] && ' \
+                 f'{pair.SYNCREPCTL} --control "$SR_A_CTL" status --check v'
+        sourced = subprocess.run(["bash", "-euc", script, "-", self.folder], stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True, timeout=60)
+        self.assertEqual(sourced.returncode, 0, sourced.stdout)
+
+    def test_a_mistyped_set_is_not_kept(self):
+        wrong = self.localpair("up", self.folder, *self.host, "--set", "both.foo=3")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("--set is not applied", wrong.stderr)
+        self.assertEqual(self.localpair("up", self.folder).returncode, 0)
+        self.assertEqual(self.localpair("down", self.folder).returncode, 0)
+        with open(os.path.join(self.folder, "settings"), "a") as file:
+            file.write("both.foo=3\n")
+        wrong = self.localpair("up", self.folder)
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn(os.path.join(self.folder, "settings"), wrong.stderr)
 
 
 if __name__ == "__main__":
