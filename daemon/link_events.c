@@ -115,6 +115,10 @@ static void on_msg(void *arg, const struct sr_uuid *uuid, struct sr_peer_msg *ms
     struct sr_collection *collection = sr_table_collection(site, uuid);
     struct sr_event event = {.type = SR_EV_PEER_MSG, .msg = msg};
 
+    /* A host's write stays until the peer, too, has it: by answers that come behind other messages with data, for
+     * which the link must find room.  How much may stay is bounded by the window of what is forwarded. */
+    if (msg->type == SR_MSG_FORWARD && msg->payload)
+        sr_buf_recharge(msg->payload, &site->host_budget);
     if (collection && collection->core && collection->link_up) {
         sr_driver_step(collection, &event);
         return;

@@ -15,6 +15,8 @@
 #include "base/assert.h"
 #include "site.h"
 
+#define RESYNC_SHARE 8 /* of the buffer memory: one part in so many */
+
 static enum sr_error load_volume(void *arg, const struct sr_meta_volume *meta)
 {
     return sr_table_add_volume(arg, meta) ? SR_OK : SR_E_NO_MEMORY;
@@ -143,6 +145,14 @@ static void go_on(struct sr_site *site)
     }
 }
 
+/* Those that read are answered from the share of resyncs at the peer, which has the same configuration as a rule. */
+static uint32_t forward_window_bytes(const struct sr_config *config)
+{
+    uint64_t share = config->buffer_memory_bytes / RESYNC_SHARE;
+
+    return share < SR_FORWARD_WINDOW_BYTES ? (uint32_t)share : SR_FORWARD_WINDOW_BYTES;
+}
+
 static void set_tuning(struct sr_site *site)
 {
     const struct sr_config *config = site->config;
@@ -155,7 +165,8 @@ static void set_tuning(struct sr_site *site)
                                            .resync_parallel = config->resync_parallel,
                                            .resync_min_bytes_per_s = config->resync_min_bytes_per_s,
                                            .resync_max_bytes_per_s = config->resync_max_bytes_per_s,
-                                           .resync_latency_factor_percent = config->resync_latency_percent};
+                                           .resync_latency_factor_percent = config->resync_latency_percent,
+                                           .forward_window_bytes = forward_window_bytes(config)};
 }
 
 /* Apart, so that neither hosts nor a resync can keep the peer's writes from being received: each site's progress may
@@ -167,8 +178,8 @@ static void share_memory(struct sr_site *site, uint64_t bytes, uint64_t peer_win
     SR_ASSERT(peer >= SR_IO_MAX_BYTES + slack);
 
     site->peer_budget.limit_bytes = peer;
-    site->resync_budget.limit_bytes = bytes / 8;
-    site->host_budget.limit_bytes = bytes - peer - bytes / 8;
+    site->resync_budget.limit_bytes = bytes / RESYNC_SHARE;
+    site->host_budget.limit_bytes = bytes - peer - bytes / RESYNC_SHARE;
 }
 
 static void set_up(struct sr_site *site)

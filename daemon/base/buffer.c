@@ -2,8 +2,8 @@
  *
  * Invariants
  *   1. used_bytes of a budget is the sum of the capacities of its live buffers; with a limit it never
- *      exceeds it.  A cached buffer is charged to nobody: the caches have bounds of their own (CACHE_BYTES a
- *      size, at least CACHE_MIN buffers: about 18 MiB in all).
+ *      exceeds it, but for what sr_buf_recharge brought.  A cached buffer is charged to nobody: the caches have
+ *      bounds of their own (CACHE_BYTES a size, at least CACHE_MIN buffers: about 18 MiB in all).
  *   2. A buffer in a cache has no reference and no budget.
  *   3. Caches are per thread, so that they need no lock.
  *
@@ -133,6 +133,18 @@ struct sr_buf *sr_buf_alloc(struct sr_budget *budget, size_t bytes)
     buf->budget = budget;
     buf->next = NULL;
     return buf;
+}
+
+void sr_buf_recharge(struct sr_buf *buf, struct sr_budget *budget)
+{
+    SR_ASSERT(buf->refs > 0);
+    discharge(buf->budget, buf->capacity);
+    buf->budget = budget;
+    if (budget == NULL)
+        return;
+    budget->used_bytes += buf->capacity;
+    if (budget->used_bytes > budget->peak_bytes)
+        budget->peak_bytes = budget->used_bytes;
 }
 
 struct sr_buf *sr_buf_ref(struct sr_buf *buf)

@@ -38,6 +38,10 @@ struct sr_buf *sr_buf_ref(struct sr_buf *buf); /* returns buf; NULL stays NULL *
 
 void sr_buf_unref(struct sr_buf *buf); /* frees at the last reference; NULL is fine */
 
+/* From now on the buffer counts in that budget (NULL: in none), even beyond its limit: it exists already.  For one
+ * that stays longer than those that its first budget is for. */
+void sr_buf_recharge(struct sr_buf *buf, struct sr_budget *budget);
+
 /* Give cached free buffers back to the system (small caches of common sizes are kept per thread of use). */
 void sr_buf_trim_cache(void);
 

@@ -171,7 +171,7 @@ static void tell_hosts(struct sr_core *core)
         core_requests_refuse_all(core);
     }
     bool serve = core_serving(core) && (core->forwards_left == 0 || SR_BUG(FORWARDS_UNFENCED)); /* H3 */
-    bool answers_due = core->mode == MODE_HANDED_OVER || core->n_forwards_out; /* to hosts whose connections retire */
+    bool answers_due = core->mode == MODE_HANDED_OVER || core_forwards_due(core); /* to hosts that leave */
     if (core->refuse_pending || !core_settled(core) || (core->retired && answers_due))
         return;
     if (core->retired) {

@@ -43,6 +43,7 @@ struct sr_core_tuning {
     uint64_t resync_min_bytes_per_s;        /* never slower than this; 4 MiB */
     uint64_t resync_max_bytes_per_s;        /* 0: no limit */
     uint32_t resync_latency_factor_percent; /* host write latency under resync against before; 200 */
+    uint32_t forward_window_bytes;          /* under way at the peer for hosts here, at most 32 MiB; 0: one request */
 };
 
 struct sr_core_volume {

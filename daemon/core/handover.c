@@ -8,7 +8,8 @@
  *   HANDED_OVER   commit role = alternate, handover = true, empty map; hosts' connections are retired: what they
  *                 had sent by then queues too
  *                 TAKE, then one FORWARD for each
- *                 request that queued            ->
+ *                 request that queued, a window
+ *                 of them at a time              ->
  *                                                     commit role = active, handover = false
  *                                                <-   TAKEN: MIRRORING, leads from here
  *   FOLLOWING     commit handover = false
@@ -19,8 +20,11 @@
  *       never serves again by itself: a crash or a lost link is finished by the next handshake (`handover`).
  *   H2  TAKE is sent only when the commit is durable, TAKEN only when the peer's is.
  *   H3  The peer takes in every forwarded request before its own hosts are let in, so whatever those write comes
- * later in the order of the range locks.  A request that was not forwarded, or whose session ended, is never carried
- *       out later: its connection closes without an answer (no stale late write).
+ *       later in the order of the range locks.  A request that was not forwarded, or whose session ended, is never
+ *       carried out later: its connection closes without an answer (no stale late write).
+ *   H4  What is forwarded and not yet answered carries at most `forward_window_bytes`, or is one request.  The peer
+ *       frees its memory only when this site has confirmed the writes, by answers that come behind whatever else was
+ *       forwarded: it cannot leave that in the socket until there is room.
  *
  * A crash at any line is harmless: the records alone say who has the role.
  */
@@ -140,11 +144,19 @@ static void give_away(struct sr_core *core)
     core_act(core, SR_ACT_RETIRE);
 }
 
+/* What it occupies at the peer: its data, or room for what it reads. */
+static uint64_t forward_bytes(const struct request *request)
+{
+    bool has_buffer = request->host.op == SR_HOST_READ || request->host.op == SR_HOST_WRITE;
+    return has_buffer ? request->host.length_bytes : 0;
+}
+
 static void forward(struct sr_core *core, struct request *request)
 {
     struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_FORWARD);
     request->state = PIECE_FORWARDED;
     core->n_forwards_out++;
+    core->forward_bytes_out += forward_bytes(request);
     core_stop_waiting_for_peer(core, request);
     request->message = sr_slots_take(&core->messages, MSG_FORWARD, request);
     msg->id = request->message;
@@ -172,6 +184,34 @@ static void forward(struct sr_core *core, struct request *request)
     core_send_msg(core, msg);
 }
 
+/* One that is out, or one of the other site's, is being forgotten. */
+void core_forward_ended(struct sr_core *core, const struct request *request)
+{
+    if (request->state == PIECE_FORWARDED) {
+        core->n_forwards_out--;
+        core->forward_bytes_out -= forward_bytes(request);
+    }
+    if (request->forwarded == core->sessions_ended + 1)
+        core->forwarded_bytes -= forward_bytes(request);
+}
+
+/* In the order in which they came, as far as the window goes (H4). */
+static void send_forwards(struct sr_core *core)
+{
+    struct request *request;
+    TAILQ_FOREACH (request, &core->requests, all) {
+        if (!core->forwards_unsent)
+            return;
+        if (!waits_here(request))
+            continue;
+        if (core->n_forwards_out &&
+            core->forward_bytes_out + forward_bytes(request) > core->tune.forward_window_bytes)
+            return;
+        core->forwards_unsent--;
+        forward(core, request);
+    }
+}
+
 static void send_take(struct sr_core *core)
 {
     struct sr_peer_msg *msg = core_new_msg(core, SR_MSG_TAKE);
@@ -179,10 +219,13 @@ static void send_take(struct sr_core *core)
     TAILQ_FOREACH (request, &core->requests, all)
         msg->n_forwards += waits_here(request);
     core->take_sent = true;
+    core->forwards_unsent = msg->n_forwards;
     core_send_msg(core, msg);
-    TAILQ_FOREACH (request, &core->requests, all)
-        if (waits_here(request))
-            forward(core, request);
+}
+
+bool core_forwards_due(const struct sr_core *core)
+{
+    return core->n_forwards_out || core->forwards_unsent;
 }
 
 static void taken(struct sr_core *core)
@@ -299,11 +342,14 @@ static bool forward_fits(const struct sr_core *core, const struct sr_peer_msg *m
 
 static void on_forward(struct sr_core *core, struct sr_peer_msg *msg)
 {
-    if (!core->forwards_left || !forward_fits(core, msg)) {
+    uint64_t bytes = msg->content == SR_CONTENT_DATA || msg->content == SR_CONTENT_READ ? msg->length_bytes : 0;
+    bool fits = forward_fits(core, msg) && core->forwarded_bytes + bytes <= SR_FORWARD_WINDOW_BYTES; /* H4 */
+    if (!core->forwards_left || !fits) {
         core_fault_link(core, "%s forwarded a request that does not fit", core->peer_name);
         return;
     }
     core->forwards_left--;
+    core->forwarded_bytes += bytes;
     struct sr_host_request host = {.id = msg->id,
                                    .volume = msg->volume,
                                    .op = op_of(msg->content),
@@ -360,7 +406,8 @@ void core_handover_session_ended(struct sr_core *core)
         snprintf(core->handover_why, sizeof core->handover_why, "%s could not take the role", core->peer_name);
         core->refuse_pending = core->refuse_pending || (core->n_requests && !core->taking); /* H3 */
     }
-    core->forwards_left = 0;
+    core->forwards_left = core->forwards_unsent = 0;
+    core->forwarded_bytes = 0; /* counts those of this session */
     for (request = TAILQ_FIRST(&core->requests); request; request = next) {
         next = TAILQ_NEXT(request, all);
         if (request->state == PIECE_FORWARDED) /* whether it was carried out is not known */
@@ -419,7 +466,7 @@ static bool has_deadline(const struct sr_core *core)
 {
     return core->handover_deadline_us &&
            (core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER ||
-            (core->n_forwards_out && !SR_BUG(FORWARDS_UNBOUNDED)));
+            (core_forwards_due(core) && !SR_BUG(FORWARDS_UNBOUNDED)));
 }
 
 static void on_deadline(struct sr_core *core)
@@ -452,6 +499,8 @@ void core_handover_pump(struct sr_core *core)
     bool given = core_settled(core) || SR_BUG(ROLE_GIVEN_LATE);
     if (core->mode == MODE_HANDED_OVER && !core->take_sent && given && core->hosts_read) /* H2 */
         send_take(core);
+    if (core->forwards_unsent)
+        send_forwards(core);
     if (core->taking && core_settled(core))
         took(core);
     if (has_deadline(core) && core->now_us >= core->handover_deadline_us)

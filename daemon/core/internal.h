@@ -278,7 +278,10 @@ struct sr_core {
     bool hosts_read;         /* RETIRED: all that hosts had sent is here */
     bool taking;             /* the other side: role = active is being committed */
     uint32_t n_forwards_out; /* requests that the peer carries out for hosts here */
+    uint32_t forwards_unsent; /* ... or will: promised with TAKE */
     uint32_t forwards_left;  /* of the other site's waiting requests, still to come: hosts here wait for them */
+    uint64_t forward_bytes_out; /* H4: of what is out */
+    uint64_t forwarded_bytes;   /* H4: of the other site's that are not answered yet, in this session */
     uint64_t handover_began_us, handover_deadline_us, handover_took_us;
     uint64_t commit_took_us, flying_since_us; /* a commit's duration, smoothed */
     char handover_why[120];                   /* why the last attempt was undone */
@@ -402,6 +405,8 @@ void core_handover_command(struct sr_core *core, uint64_t id);
 void core_handover_undo(struct sr_core *core, const char *why); /* HANDING_OVER only */
 void core_handover_session_ended(struct sr_core *core);
 void core_handover_pump(struct sr_core *core);
+void core_forward_ended(struct sr_core *core, const struct request *request);
+bool core_forwards_due(const struct sr_core *core); /* hosts' requests that the peer carries out, or will */
 void core_handover_msg(struct sr_core *core, struct sr_peer_msg *msg);
 uint64_t core_handover_next_us(const struct sr_core *core);
 uint64_t core_handover_estimate_us(const struct sr_core *core);

@@ -52,6 +52,9 @@ enum sr_content { SR_CONTENT_DATA = 0, SR_CONTENT_ZERO = 1, SR_CONTENT_TRIM = 2,
 #define SR_RUN_MAX_BLOCKS  256  /* one COPY or HASH: at most 1 MiB */
 #define SR_MAP_ENTRIES_MAX 4096 /* regions in one MAP message */
 
+/* FORWARDs that are not answered yet carry, or ask for, at most so many bytes together: the largest request. */
+#define SR_FORWARD_WINDOW_BYTES SR_IO_MAX_BYTES
+
 /* Map entries travel as payload, packed little-endian: u32 volume, u32 region, 128 bytes of map. */
 #define SR_MAP_ENTRY_BYTES (8 + SR_REGION_MAP_BYTES)
 _Static_assert(SR_MAP_ENTRY_BYTES == 136, "wire layout of a map entry");

@@ -182,8 +182,7 @@ void core_forget_request(struct sr_core *core, struct request *request)
     core->n_requests--;
     if (request->begun)
         core->n_begun--;
-    if (request->state == PIECE_FORWARDED)
-        core->n_forwards_out--;
+    core_forward_ended(core, request);
     sr_buf_unref(request->host.buf);
     free(request);
 }

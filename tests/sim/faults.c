@@ -41,6 +41,9 @@ void sim_tuning_choose(struct sr_core_tuning *tuning, struct sim_rng *rng)
     tuning->resync_min_bytes_per_s = PICK(rng, 4, 64) * SR_MIB;
     tuning->resync_max_bytes_per_s = PICK(rng, 0, 0, 200) * SR_MIB;
     tuning->resync_latency_factor_percent = PICK(rng, 120, 200, 1000);
+    /* without a number of its own, so that kept schedules stay what they were: one at a time, a few, all */
+    tuning->forward_window_bytes =
+        tuning->resync_parallel > 2 ? 4 * SR_MIB : (tuning->resync_parallel - 1) * 4 * SR_BLOCK_BYTES;
 }
 
 /* On in half of the schedules, then at some weight. */

@@ -62,6 +62,38 @@ class Switchover(pair.Case):
         self.assertIsNone(p.try_nbd("a", "v"))
         p.compare("v")
 
+    def test_a_queue_of_more_than_the_peer_has_room_for(self):
+        """Requests that queued are forwarded as the peer frees memory; the link never fills up with them."""
+        p = self.pair(volumes={"v": "128MiB"}, link=True,
+                      set={"both.limits.buffer_memory": "256MiB", "both.limits.peer_window": "32MiB"})
+        hosts = [p.nbd("a", "v") for _ in range(8)]
+        blocks = [bytes([1 + i]) * (1 << 20) for i in range(128)]
+        p.link.delay(400)  # the peer's READY takes that long, twice
+        results = []
+        admin = threading.Thread(target=lambda: results.append(p.ctl("a", "switchover", "v")))
+        admin.start()
+        pair.wait_for(lambda: "switchover to b begins" in p.log("a"), 20, "the switchover begins")
+        left = {}
+        for i, data in enumerate(blocks):
+            h = hosts[i % 8]
+            left[i] = h, h.aio_pwrite(pair.nbd.Buffer.from_bytearray(bytearray(data)), i << 20)
+        while any(h.aio_get_direction() & pair.nbd.AIO_DIRECTION_WRITE for h in hosts):
+            for h in hosts:
+                h.poll(1)
+        p.link.delay(0)
+        while left:
+            for h in hosts:
+                if h.aio_get_direction():
+                    h.poll(1)
+            left = {i: at for i, at in left.items() if not at[0].aio_command_completed(at[1])}  # raises on an error
+        admin.join()
+        self.assertEqual(results[0].code, 0, results)
+        p.wait_status("b", "v", role="active", sync="in-sync")
+        other = p.nbd("b", "v")
+        for i, data in enumerate(blocks):
+            self.assertEqual(other.pread(1 << 20, i << 20), data, i)
+        p.compare("v")
+
     def test_refused_when_not_in_sync(self):
         p = self.pair(volumes={"v": "64MiB"}, set={"both.stall_budget": "1s"})
         p.ctl_ok("a", "pause", "v")

@@ -23,6 +23,22 @@ static void buffers_are_aligned_and_writable(void **state)
     sr_buf_trim_cache();
 }
 
+static void a_buffer_moves_to_another_budget(void **state)
+{
+    struct sr_budget from = {.limit_bytes = 8192}, to = {.limit_bytes = 4096};
+    struct sr_buf *buf = sr_buf_alloc(&from, 8192);
+
+    (void)state;
+    sr_buf_recharge(buf, &to); /* beyond its limit */
+    assert_int_equal(from.used_bytes, 0);
+    assert_int_equal(to.used_bytes, 8192);
+    assert_int_equal(to.peak_bytes, 8192);
+    assert_null(sr_buf_alloc(&to, 1));
+    sr_buf_unref(buf);
+    assert_int_equal(to.used_bytes, 0);
+    assert_int_equal(from.used_bytes, 0);
+}
+
 static void the_budget_is_never_exceeded(void **state)
 {
     struct sr_budget budget = {.limit_bytes = 3 * 4096};
@@ -98,11 +114,9 @@ static void a_cached_buffer_comes_back_clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buffers_are_aligned_and_writable),
-        cmocka_unit_test(the_budget_is_never_exceeded),
-        cmocka_unit_test(impossible_sizes_fail),
-        cmocka_unit_test(the_last_reference_frees),
-        cmocka_unit_test(a_cached_buffer_comes_back_clean),
+        cmocka_unit_test(buffers_are_aligned_and_writable), cmocka_unit_test(a_buffer_moves_to_another_budget),
+        cmocka_unit_test(the_budget_is_never_exceeded),     cmocka_unit_test(impossible_sizes_fail),
+        cmocka_unit_test(the_last_reference_frees),         cmocka_unit_test(a_cached_buffer_comes_back_clean),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,6 +18,7 @@
 #define REPLIES_MAX  64
 #define NO_REPLY     (-1)
 #define BUDGET_US    5000000u
+#define WINDOW_BYTES (4u << 20)
 
 struct site {
     struct sr_core *core;
@@ -33,6 +34,11 @@ struct site {
     int replies[REPLIES_MAX]; /* enum sr_error, or NO_REPLY */
     int admin;                /* of the last command; NO_REPLY: not answered */
     bool serving;
+    bool retires, faults_expected;
+    uint32_t n_faults;
+    uint64_t asked_bytes[REPLIES_MAX];
+    uint32_t n_forwards, n_forwards_out;                     /* to the other site; not yet answered */
+    uint64_t forwards_out_bytes, several_forwards_max_bytes; /* the most while more than one was out */
     /* what a test does to it */
     bool hold_messages;
     bool (*hold)(const struct sr_disk_io *io);
@@ -57,6 +63,30 @@ static struct sr_event make_event(enum sr_event_type type)
     return event;
 }
 
+/* What a FORWARD carries, or asks for. */
+static uint64_t by_content(const struct sr_peer_msg *msg)
+{
+    return msg->content == SR_CONTENT_DATA || msg->content == SR_CONTENT_READ ? msg->length_bytes : 0;
+}
+
+static void count_forward(struct site *site, const struct sr_peer_msg *msg)
+{
+    if (msg->type != SR_MSG_FORWARD)
+        return;
+    site->n_forwards++;
+    site->forwards_out_bytes += by_content(msg);
+    if (++site->n_forwards_out > 1 && site->forwards_out_bytes > site->several_forwards_max_bytes)
+        site->several_forwards_max_bytes = site->forwards_out_bytes;
+}
+
+static void count_reply(struct site *site, uint64_t id)
+{
+    if (site->n_forwards_out == 0)
+        return;
+    site->n_forwards_out--;
+    site->forwards_out_bytes -= site->asked_bytes[id];
+}
+
 static void take_one(struct site *site, struct sr_action *action)
 {
     uint32_t i = 0;
@@ -74,6 +104,7 @@ static void take_one(struct site *site, struct sr_action *action)
         site->commits[site->n_commits++] = action->commit;
         break;
     case SR_ACT_SEND:
+        count_forward(site, action->msg);
         if (!link_is_up)
             sr_peer_msg_free(action->msg);
         else
@@ -82,6 +113,7 @@ static void take_one(struct site *site, struct sr_action *action)
         break;
     case SR_ACT_REPLY:
         site->replies[action->reply.id] = action->reply.error;
+        count_reply(site, action->reply.id);
         break;
     case SR_ACT_ADMIN:
         site->admin = action->admin.error;
@@ -92,7 +124,16 @@ static void take_one(struct site *site, struct sr_action *action)
     case SR_ACT_SERVE:
         site->serving = action->serve;
         break;
+    case SR_ACT_RETIRE:
+        site->retires = true;
+        break;
     case SR_ACT_LINK_FAULT:
+        if (site->faults_expected) {
+            site->n_faults++;
+            break;
+        }
+        fail_msg("%s", action->text);
+        break;
     case SR_ACT_HALT:
         fail_msg("%s", action->text);
         break;
@@ -168,6 +209,12 @@ static bool run_site(struct site *site, struct site *other)
         step(site, &event);
         did = true;
     }
+    if (site->retires) {
+        struct sr_event event = make_event(SR_EV_RETIRED);
+        site->retires = false;
+        step(site, &event);
+        did = true;
+    }
     if (site->n_out > 0 && !site->hold_messages) {
         struct sr_event event = make_event(SR_EV_PEER_MSG);
         event.msg = site->out[0];
@@ -236,7 +283,8 @@ static struct sr_core_tuning tuning(void)
                                    .retry_max_ms = 60000,
                                    .resync_parallel = 4,
                                    .resync_min_bytes_per_s = 4u << 20,
-                                   .resync_latency_factor_percent = 200};
+                                   .resync_latency_factor_percent = 200,
+                                   .forward_window_bytes = WINDOW_BYTES};
 }
 
 static void boot(int i, const struct sr_record *record)
@@ -302,6 +350,8 @@ static struct sr_buf *ask(int i, int id, enum sr_host_op op, uint64_t offset, ui
     bool has_data = op == SR_HOST_READ || op == SR_HOST_WRITE;
     struct sr_buf *buf = has_data ? sr_buf_alloc(NULL, length) : NULL;
 
+    sites[i].asked_bytes[id] = has_data ? length : 0;
+
     if (buf)
         memset(buf->data, fill, length);
     event.host = (struct sr_host_request){
@@ -339,6 +389,63 @@ static bool first_block(const struct sr_disk_io *io)
 static bool every_write(const struct sr_disk_io *io)
 {
     return io->op == SR_DISK_WRITE;
+}
+
+/* ---- switchover
+ * -------------------------------------------------------------------------------------------------------- */
+
+/* What queued is carried out by the other site a window at a time: its memory for what the link brings is bounded,
+ * and is free again only when this site has confirmed those writes. */
+static void the_queue_is_forwarded_in_a_window(void **state)
+{
+    (void)state;
+    const uint64_t length = 3u << 19;
+
+    start_pair();
+    sites[1].hold_messages = true; /* READY */
+    command(0, SR_ADMIN_SWITCHOVER);
+    run();
+    for (int id = 0; id < 8; id++)
+        assert_null(ask(0, id, SR_HOST_WRITE, (uint64_t)id * length, length, 10 + id));
+    assert_null(ask(0, 8, SR_HOST_TRIM, 7 * length, length, 0));
+    struct sr_buf *read = ask(0, 9, SR_HOST_READ, 6 * length, length, 0);
+    assert_null(ask(0, 10, SR_HOST_WRITE, 0, SR_IO_MAX_BYTES, 99)); /* more than the window */
+    run();
+    sites[1].hold_messages = false;
+    run();
+    assert_int_equal(sites[0].admin, SR_OK);
+    for (int id = 0; id < 11; id++)
+        assert_int_equal(sites[0].replies[id], SR_OK);
+    assert_int_equal(read->data[0], 16);
+    sr_buf_unref(read);
+    assert_int_equal(sites[0].n_forwards, 11);
+    assert_int_equal(sites[0].n_forwards_out, 0);
+    assert_int_equal(sites[0].several_forwards_max_bytes, 2 * length); /* a third would be more than the window */
+    assert_true(sites[1].serving && !sites[0].serving);
+    assert_int_equal(status_of(1).sync, SR_SYNC_IN_SYNC);
+    assert_memory_equal(sites[0].disk, sites[1].disk, VOLUME_BYTES);
+}
+
+/* ... and a peer that forwards more than that is not waited for: the link is dropped. */
+static void more_than_the_window_is_refused(void **state)
+{
+    (void)state;
+    struct sr_event event = make_event(SR_EV_PEER_MSG);
+
+    start_pair();
+    const uint64_t session = 1; /* the first of this link */
+    event.msg = sr_peer_msg_new(SR_MSG_TAKE, session);
+    event.msg->n_forwards = 3;
+    step(&sites[1], &event);
+    sites[1].faults_expected = true;
+    for (int i = 0; i < 3; i++) {
+        event.msg = sr_peer_msg_new(SR_MSG_FORWARD, session);
+        event.msg->content = SR_CONTENT_READ;
+        event.msg->id = (uint64_t)i + 1;
+        event.msg->length_bytes = SR_FORWARD_WINDOW_BYTES / 2;
+        step(&sites[1], &event);
+        assert_int_equal(sites[1].n_faults, i == 2);
+    }
 }
 
 /* ---- who serves
@@ -570,6 +677,8 @@ static void the_copy_that_held_it_is_gone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_queue_is_forwarded_in_a_window, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(more_than_the_window_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(paused_and_failed_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_alternate_claims_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(behind_a_copy, set_up, tear_down),

@@ -26,6 +26,12 @@
     "676e757c838a91989fa632103d444b525960676e757c838a91989fa632103e454c535a61686f767d848b9299a0a73801"               \
     "700178e807"
 
+/* With the times that version 2 added to the lineage. */
+#define GOLDEN_COLLECTION_TIMES                                                                                      \
+    "02030000b059c65a0a04766f6c35126508011210383f464d545b626970777e858c939aa1180120012a103d444b5259"                 \
+    "60676e757c838a91989fa632103d444b525960676e757c838a91989fa632103e454c535a61686f767d848b9299a0a7"                 \
+    "3801700178e8078001fb88d6b9ad338801c88bd6b9ad33"
+
 #define GOLDEN_INTENT "01040000f268221b"
 
 #define GOLDEN_EXACT "010500001332d97f00030609"

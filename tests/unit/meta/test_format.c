@@ -214,6 +214,7 @@ static void fields_of_version_2(void **state)
     collection.record.gen_wall_ms = UINT64_C(1764547200123);
     collection.record.synced_wall_ms = UINT64_C(1764547200456);
     bytes = sr_meta_format_collection(&collection, value);
+    assert_hex(value, bytes, GOLDEN_COLLECTION_TIMES);
     assert_int_equal(parse(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes, &entry), SR_OK);
     assert_memory_equal(&entry.collection, &collection, sizeof(collection));
 }

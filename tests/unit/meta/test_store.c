@@ -467,6 +467,9 @@ static void dump_shows_all_beside_a_running_daemon(void **state)
     struct sr_meta_collection collection = make_collection(1);
     static char text[100000];
 
+    collection.record.gen_wall_ms = UINT64_C(1764547200123);
+    collection.record.synced_wall_ms = UINT64_C(1764547200456);
+
     open_ok(f);
     put_volume(f, &volume);
     put_collection(f, &collection);
@@ -477,6 +480,8 @@ static void dump_shows_all_beside_a_running_daemon(void **state)
         assert_non_null(strstr(text, "\"name\":\"left\""));
         assert_non_null(strstr(text, "\"name\":\"vol1\""));
         assert_non_null(strstr(text, "\"role\":\"active\""));
+        assert_non_null(strstr(text, "\"gen_wall_ms\":1764547200123"));
+        assert_non_null(strstr(text, "\"synced_wall_ms\":1764547200456"));
         assert_non_null(strstr(text, "\"region\":4,\"kind\":\"exact\",\"dirty_blocks\":512"));
         assert_non_null(strstr(text, "\"block\":4242"));
         assert_non_null(strstr(text, "\"damaged_records\":0"));

@@ -223,6 +223,94 @@ static void test_fetched_data(void **state)
     refused(SR_E_PROTOCOL, "payload_len");
 }
 
+/* A host's request, whole: longer than a WRITE where it has no data. */
+static void test_forward_fields(void **state)
+{
+    Syncrep__Peer__Io m;
+
+    (void)state;
+    io_base(&m);
+    put(&m.base, SR_MSG_FORWARD, SR_BLOCK_BYTES);
+    assert_int_equal(decode(), SR_OK);
+    put(&m.base, SR_MSG_FORWARD, 0);
+    refused(SR_E_PROTOCOL, "payload_len");
+    m.content = SR_CONTENT_READ;
+    put(&m.base, SR_MSG_FORWARD, 0);
+    assert_int_equal(decode(), SR_OK);
+    put(&m.base, SR_MSG_FORWARD, SR_BLOCK_BYTES);
+    refused(SR_E_PROTOCOL, "payload_len");
+    put(&m.base, SR_MSG_WRITE, 0); /* of a FORWARD only */
+    refused(SR_E_PROTOCOL, "content");
+    m.content = SR_CONTENT_READ + 1;
+    put(&m.base, SR_MSG_FORWARD, 0);
+    refused(SR_E_PROTOCOL, "content");
+    m.content = SR_CONTENT_READ;
+    m.length_bytes = SR_IO_MAX_BYTES + 1;
+    put(&m.base, SR_MSG_FORWARD, 0);
+    refused(SR_E_PROTOCOL, "length_bytes");
+    m.content = SR_CONTENT_TRIM;
+    m.length_bytes = SR_VOLUME_MAX_BYTES;
+    put(&m.base, SR_MSG_FORWARD, 0);
+    assert_int_equal(decode(), SR_OK);
+    m.offset_bytes = 1;
+    put(&m.base, SR_MSG_FORWARD, 0);
+    refused(SR_E_PROTOCOL, "offset_bytes");
+    m.offset_bytes = 0;
+    m.length_bytes = 0;
+    put(&m.base, SR_MSG_FORWARD, 0);
+    refused(SR_E_PROTOCOL, "length_bytes");
+}
+
+static void test_forwarded_data(void **state)
+{
+    Syncrep__Peer__IoDone m = SYNCREP__PEER__IO_DONE__INIT;
+
+    (void)state;
+    collection_id = sample_uuid(0xe0);
+    m.collection.len = 16;
+    m.collection.data = collection_id.b;
+    put(&m.base, SR_MSG_FORWARDED, 0); /* of a write */
+    assert_int_equal(decode(), SR_OK);
+    put(&m.base, SR_MSG_FORWARDED, 512); /* of a read */
+    assert_int_equal(decode(), SR_OK);
+    m.error = SR_E_IO;
+    put(&m.base, SR_MSG_FORWARDED, 512);
+    refused(SR_E_PROTOCOL, "payload_len");
+}
+
+static void test_role_fields(void **state)
+{
+    static const enum sr_peer_msg_type types[] = {SR_MSG_PREPARE, SR_MSG_READY, SR_MSG_TAKE, SR_MSG_TAKEN,
+                                                  SR_MSG_PROBE};
+    Syncrep__Peer__Role m = SYNCREP__PEER__ROLE__INIT;
+    Syncrep__Peer__Hello probed = SYNCREP__PEER__HELLO__INIT;
+    struct sr_frame_fixed fixed;
+    struct sr_frame frame;
+
+    (void)state;
+    collection_id = sample_uuid(0xe0);
+    m.collection.data = probed.collection.data = collection_id.b;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        m.collection.len = 16;
+        put(&m.base, types[i], 0);
+        assert_int_equal(decode(), SR_OK);
+        put(&m.base, types[i], 1);
+        refused(SR_E_PROTOCOL, "payload_len");
+        m.collection.len = 0;
+        put(&m.base, types[i], 0);
+        refused(SR_E_PROTOCOL, "collection");
+    }
+    m.collection.len = probed.collection.len = 16;
+    put(&probed.base, SR_MSG_PROBED, 0);
+    refused(SR_E_PROTOCOL, "record");
+    m.error = 4711; /* of a later version: an error all the same */
+    put(&m.base, SR_MSG_READY, 0);
+    assert_int_equal(sr_frame_fixed_decode(frame_bytes, &fixed, text), SR_OK);
+    assert_int_equal(sr_frame_header_decode(&fixed, frame_bytes + SR_FRAME_FIXED_BYTES, &frame, text), SR_OK);
+    assert_int_equal(frame.msg->error, SR_E_UNKNOWN);
+    sr_frame_free(&frame);
+}
+
 static void test_map_entries(void **state)
 {
     Syncrep__Peer__Map m = SYNCREP__PEER__MAP__INIT;
@@ -392,6 +480,9 @@ int main(void)
         cmocka_unit_test(test_payload_checksum),
         cmocka_unit_test(test_io_fields),
         cmocka_unit_test(test_fetched_data),
+        cmocka_unit_test(test_forward_fields),
+        cmocka_unit_test(test_forwarded_data),
+        cmocka_unit_test(test_role_fields),
         cmocka_unit_test(test_map_entries),
         cmocka_unit_test(test_record_fields),
         cmocka_unit_test(test_site_fields),

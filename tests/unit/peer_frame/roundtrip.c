@@ -131,17 +131,24 @@ static void test_largest_messages_fit(void **state)
     sr_site_msg_free(site);
 }
 
-static void test_largest_payload(void **state)
+static void largest_payload(enum sr_peer_msg_type type)
 {
     struct sr_uuid collection = sample_uuid(0xe0);
-    struct sr_peer_msg *msg = sr_peer_msg_new(SR_MSG_WRITE, 1);
+    struct sr_peer_msg *msg = sr_peer_msg_new(type, 1);
 
-    (void)state;
     msg->length_bytes = msg->payload_bytes = SR_IO_MAX_BYTES;
     msg->payload = sr_buf_alloc(NULL, SR_IO_MAX_BYTES);
     memset(msg->payload->data, 0x5a, SR_IO_MAX_BYTES);
     roundtrip(&collection, msg, NULL);
     sr_peer_msg_free(msg);
+}
+
+static void test_largest_payload(void **state)
+{
+    (void)state;
+    largest_payload(SR_MSG_WRITE);
+    largest_payload(SR_MSG_FORWARD);
+    largest_payload(SR_MSG_FORWARDED);
 }
 
 int main(void)

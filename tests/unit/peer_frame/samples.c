@@ -349,11 +349,11 @@ struct sr_peer_msg *random_msg(struct random *random)
     } else {
         random_range(random, msg, SR_BLOCK_BYTES, SR_RUN_MAX_BLOCKS * SR_BLOCK_BYTES);
     }
-    if (type == SR_MSG_FETCHED)
+    if (type == SR_MSG_FETCHED || type == SR_MSG_FORWARDED)
         msg->length_bytes %= 5 * SR_BLOCK_BYTES;
     if (type == SR_MSG_WRITTEN || type == SR_MSG_COPIED || type == SR_MSG_HASHED || type == SR_MSG_FLUSHED ||
-        type == SR_MSG_FORWARDED ||
-        (type == SR_MSG_FETCHED && (msg->length_bytes == 0 || random_below(random, 4) == 0)))
+        ((type == SR_MSG_FETCHED || type == SR_MSG_FORWARDED) &&
+         (msg->length_bytes == 0 || random_below(random, 4) == 0)))
         msg->error = (enum sr_error)(1 + random_below(random, 23));
     if (type == SR_MSG_HASHED)
         for (size_t i = 0; i < sizeof msg->differs; i++)
@@ -362,9 +362,10 @@ struct sr_peer_msg *random_msg(struct random *random)
         give_payload(msg, (uint32_t)msg->length_bytes, offset, (uint8_t)msg->id);
     else if (type == SR_MSG_HASH)
         give_payload(msg, (uint32_t)(msg->length_bytes / SR_BLOCK_BYTES) * SR_DIGEST_BYTES, offset, (uint8_t)msg->id);
-    else if (type == SR_MSG_FETCHED && msg->error == SR_OK)
+    else if ((type == SR_MSG_FETCHED || type == SR_MSG_FORWARDED) && msg->error == SR_OK)
         give_payload(msg, (uint32_t)msg->length_bytes, offset, (uint8_t)msg->id);
-    if (type == SR_MSG_FETCHED && random_below(random, 2)) /* an answer may leave its range out */
+    if ((type == SR_MSG_FETCHED || type == SR_MSG_FORWARDED) &&
+        random_below(random, 2)) /* an answer may leave its range out */
         msg->offset_bytes = msg->length_bytes = 0;
     return msg;
 }
