@@ -204,7 +204,7 @@ static void prepared(void *arg, enum sr_error error, const struct sr_volume_rpc 
     }
     creation->peer_ended = true;
     if (error != SR_OK)
-        failed(creation, error, "site %s: %s", site->config->peer_name,
+        failed(creation, reply && error == SR_E_NOT_FOUND ? SR_E_INVALID : error, "site %s: %s", site->config->peer_name,
                reply && reply->text[0] ? reply->text
                : reply                 ? sr_error_text(error)
                                        : "the link went down");
@@ -349,7 +349,7 @@ static struct sr_site_pool *choose_pool(struct sr_site *site, struct sr_control_
                                                      : NULL;
 
     if (!pool && create->pool[0])
-        refuse(call, create->name, SR_E_NOT_FOUND, "syncrepctl pool list", "site %s has no pool %s",
+        refuse(call, create->name, SR_E_INVALID, "syncrepctl pool list", "site %s has no pool %s",
                site->config->site, create->pool);
     else if (!pool)
         refuse(call, create->name, SR_E_USAGE, "syncrepctl pool list", "site %s has %zu pools: name one with --pool",

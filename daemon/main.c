@@ -1,6 +1,7 @@
 /* main.c - arguments, signals, limits of the process and exit codes; the only file that may exit.
  *
- *   0 stopped in order   1 could not start, or went wrong   2 wrong usage or configuration
+ *   0 stopped in order   1 could not start, or went wrong
+ *   2 wrong usage or configuration: also its certificates, and a state folder of another site or group
  *   3 another daemon has the state folder   70 the metadata failed: nothing was acknowledged after that
  */
 #include <errno.h>
@@ -231,6 +232,12 @@ int main(int argc, char **argv)
     if (sr_config_load(arguments.config, &config, &faults) != SR_OK) {
         sr_config_faults_print(&faults, stderr);
         sr_config_faults_free(&faults);
+        return SR_EXIT_USAGE;
+    }
+    if (!sr_certificates_check(config, &faults)) {
+        sr_config_faults_print(&faults, stderr);
+        sr_config_faults_free(&faults);
+        sr_config_free(config);
         return SR_EXIT_USAGE;
     }
     sr_config_faults_free(&faults);

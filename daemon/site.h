@@ -361,6 +361,8 @@ const char *sr_made_by_word(enum sr_made_by made_by);
 uint64_t sr_status_synced_wall_ms(const struct sr_core_status *status); /* now, if in sync; 0: never known */
 const char *sr_verdict_word(enum sr_verdict verdict);
 void sr_replace(struct sr_collection *collection, struct sr_control_call *call, bool force);
+/* certificates.c: those that the configuration names, in addition to what sr_config_load checks.  False: faults were added. */
+bool sr_certificates_check(const struct sr_config *config, struct sr_config_faults *faults);
 /* Reads the configuration again; a faulty one changes nothing.  text says what became of it. */
 enum sr_error sr_reload(struct sr_site *site, char *text, size_t text_bytes);
 

@@ -206,7 +206,9 @@ static enum sr_error open_metadata(struct sr_site *site, int *exit_code, char *t
     enum sr_error error = sr_meta_open(site->loop, site->config->state, site->config->site, &site->config->group,
                                        &site->meta, text, text_bytes);
 
-    *exit_code = error == SR_E_LOCKED ? SR_EXIT_LOCKED : SR_EXIT_META;
+    *exit_code = error == SR_E_LOCKED     ? SR_EXIT_LOCKED
+                 : error == SR_E_IDENTITY ? SR_EXIT_USAGE
+                                          : SR_EXIT_META;
     if (error != SR_OK)
         return error;
     if (sr_meta_notice(site->meta)[0])

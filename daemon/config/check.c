@@ -6,6 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,27 +74,72 @@ static bool same_directory(const char *a, const char *b, bool look)
            stat_a.st_ino == stat_b.st_ino;
 }
 
+/* Without symbolic links, as far as it exists; else as it stands. */
+static const char *resolve(const char *path, bool look, char out[PATH_MAX])
+{
+    char copy[PATH_MAX];
+    size_t end = strlen(path);
+
+    if (!look || end >= PATH_MAX)
+        return path;
+    memcpy(copy, path, end + 1);
+    while (realpath(copy, out) == NULL) { /* cut what does not exist yet, and put it back behind what does */
+        while (end > 0 && copy[end - 1] != '/')
+            end--;
+        if (end <= 1)
+            return path;
+        copy[--end] = '\0';
+    }
+    size_t used = strlen(out);
+    if (used + strlen(path + end) >= PATH_MAX)
+        return path;
+    strcpy(out + used, path + end);
+    return out;
+}
+
+/* Is `inner` somewhere below `outer`? */
+static bool lies_inside(const char *inner, const char *outer, bool look)
+{
+    char inner_real[PATH_MAX], outer_real[PATH_MAX];
+    const char *in = resolve(inner, look, inner_real), *out = resolve(outer, look, outer_real);
+    size_t bytes = strcmp(out, "/") == 0 ? 0 : strlen(out);
+
+    return strncmp(in, out, bytes) == 0 && in[bytes] == '/' && in[bytes + 1] != '\0';
+}
+
+/* One pool with the state folder, or with an earlier pool. */
+static void check_pair_of_directories(struct sr_config_decode *decode, size_t i, const char *other, int line,
+                                      bool is_state, bool look)
+{
+    const char *directory = decode->config->pools[i].directory, *what = is_state ? "the state directory" : "a pool";
+    struct sr_config_at at = decode->pool_directory_at[i];
+
+    if (same_directory(directory, other, look))
+        sr_config_fault_add(decode->faults, at, "pools[].directory: %s is %s%s (line %d): expected another directory",
+                            directory, what, is_state ? "" : " already", line);
+    else if (lies_inside(directory, other, look))
+        sr_config_fault_add(decode->faults, at, "pools[].directory: %s lies inside %s %s (line %d): expected one outside",
+                            directory, what, other, line);
+    else if (lies_inside(other, directory, look))
+        sr_config_fault_add(decode->faults, at,
+                            "pools[].directory: %s %s (line %d) lies inside %s: expected one beside it", what, other, line,
+                            directory);
+}
+
 static void check_directories(struct sr_config_decode *decode, bool look)
 {
     const struct sr_config *config = decode->config;
     struct sr_config_at state_at = sr_config_decode_at(decode, "state");
 
     for (size_t i = 0; i < config->n_pools; i++) {
-        struct sr_config_at at = decode->pool_directory_at[i];
-        if (!given(at))
+        if (!given(decode->pool_directory_at[i]))
             continue;
-        if (given(state_at) && same_directory(config->pools[i].directory, config->state, look))
-            sr_config_fault_add(decode->faults, at,
-                                "pools[].directory: %s is the state directory (line %d): expected another directory",
-                                config->pools[i].directory, state_at.line);
+        if (given(state_at))
+            check_pair_of_directories(decode, i, config->state, state_at.line, true, look);
         for (size_t j = 0; j < i; j++)
-            if (given(decode->pool_directory_at[j]) &&
-                same_directory(config->pools[i].directory, config->pools[j].directory, look)) {
-                sr_config_fault_add(decode->faults, at,
-                                    "pools[].directory: %s is a pool already in line %d: expected another directory",
-                                    config->pools[i].directory, decode->pool_directory_at[j].line);
-                break;
-            }
+            if (given(decode->pool_directory_at[j]))
+                check_pair_of_directories(decode, i, config->pools[j].directory, decode->pool_directory_at[j].line, false,
+                                          look);
     }
 }
 
@@ -188,6 +236,20 @@ static void check_file(struct sr_config_decode *decode, const char *key, const c
     close(fd);
 }
 
+/* For whoever reads the certificates. */
+static void keep_places(struct sr_config_decode *decode, const char *section, struct sr_config_tls *tls)
+{
+    struct sr_config_place *places[] = {&tls->ca_at, &tls->certificate_at, &tls->key_at};
+    static const char *const names[] = {"ca", "certificate", "key"};
+
+    for (size_t i = 0; i < 3; i++) {
+        char key[32];
+        snprintf(key, sizeof(key), "%s%s", section, names[i]);
+        struct sr_config_at at = sr_config_decode_at(decode, key);
+        *places[i] = (struct sr_config_place){at.line, at.column};
+    }
+}
+
 void sr_config_check(struct sr_config_decode *decode, bool check_files)
 {
     const struct sr_config *config = decode->config;
@@ -199,6 +261,8 @@ void sr_config_check(struct sr_config_decode *decode, bool check_files)
     check_numbers(decode);
     if (!check_files)
         return;
+    keep_places(decode, "tls.", &decode->config->tls);
+    keep_places(decode, "nbd.tls.", &decode->config->nbd_tls);
     check_file(decode, "tls.ca", config->tls.ca);
     check_file(decode, "tls.certificate", config->tls.certificate);
     check_file(decode, "tls.key", config->tls.key);

@@ -50,8 +50,13 @@ struct sr_config_address {
 };
 
 /* All three set, or all three NULL. */
+struct sr_config_place { /* in the file, both from 1; 0: not given */
+    int line, column;
+};
+
 struct sr_config_tls {
     char *ca, *certificate, *key;
+    struct sr_config_place ca_at, certificate_at, key_at;
 };
 
 struct sr_config_pool {
@@ -130,6 +135,10 @@ enum sr_error sr_config_parse(const char *name, const char *bytes, size_t length
                               struct sr_config **config, struct sr_config_faults *faults);
 
 void sr_config_free(struct sr_config *config); /* NULL is fine */
+
+/* One more fault, found by whoever looks at what the file names. */
+void sr_config_fault(struct sr_config_faults *faults, const char *file, const struct sr_config_place *place,
+                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 void sr_config_faults_free(struct sr_config_faults *faults);
 

@@ -7,18 +7,15 @@
 
 #define TEXT_BYTES 512
 
-void sr_config_fault_add(struct sr_config_faults *faults, struct sr_config_at at, const char *format, ...)
+static void add(struct sr_config_faults *faults, struct sr_config_at at, const char *format, va_list args)
 {
     char text[TEXT_BYTES];
-    va_list args;
 
     if (faults->n == SR_CONFIG_FAULTS_MAX) {
         faults->more = true;
         return;
     }
-    va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
     if (faults->list == NULL)
         faults->list = calloc(SR_CONFIG_FAULTS_MAX, sizeof(*faults->list));
     char *copy = strdup(text);
@@ -28,6 +25,28 @@ void sr_config_fault_add(struct sr_config_faults *faults, struct sr_config_at at
         return;
     }
     faults->list[faults->n++] = (struct sr_config_fault){.line = at.line, .column = at.column, .text = copy};
+}
+
+void sr_config_fault_add(struct sr_config_faults *faults, struct sr_config_at at, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    add(faults, at, format, args);
+    va_end(args);
+}
+
+void sr_config_fault(struct sr_config_faults *faults, const char *file, const struct sr_config_place *place,
+                     const char *format, ...)
+{
+    va_list args;
+
+    if (faults->file == NULL)
+        faults->file = strdup(file);
+    va_start(args, format);
+    add(faults, (struct sr_config_at){place->line, place->column}, format, args);
+    va_end(args);
+    sr_config_faults_sort(faults);
 }
 
 static bool after(const struct sr_config_fault *a, const struct sr_config_fault *b)

@@ -76,13 +76,12 @@ class Cli(pair.Case):
                                 (["volume", "delete", "nix"], "not-found"),
                                 (["wait", "nix", "--for", "in-sync", "--timeout", "1s"], "not-found"),
                                 (["volume", "create", "v", "--size", "8MiB"], "exists"),
-                                (["volume", "create", "n", "--size", "8MiB", "--pool", "nix"], None),
-                                (["volume", "create", "n", "--size", "8MiB", "--peer-pool", "nix"], None),
                                 (["volume", "create", "n", "--import", "/no/such/file"], None),
                                 (["replace", "v"], None)):
                 with self.subTest(site=site, args=args):
                     self.check(REFUSED, site, *args, error=error)
-            self.check(USAGE, site, "volume", "create", "n", "--size", "8MiB", "--active-site", "nix")
+            for option in "--active-site", "--pool", "--peer-pool":
+                self.check(USAGE, site, "volume", "create", "n", "--size", "8MiB", option, "nix")
             self.check(NEEDS_FORCE, site, "volume", "delete", "v", error="needs-force")
             self.check(USAGE, site, "volume", "delete", "v", "--force=w")
         doc = self.check(REFUSED, "a", "pause", "v", "nix")
@@ -122,6 +121,7 @@ class Cli(pair.Case):
         self.p = self.pair()
         for verb in ([], *(line.split() for line in "status wait pause resume replace events tune reload".split()),
                      ["volume", "create"], ["volume", "list"], ["volume", "show"], ["volume", "delete"], ["pool", "list"],
+                     ["pool", "create"],
                      ["collection", "list"], ["collection", "show"]):
             done, out, err = tools.plain_ctl(self.p, "a", *verb, "--help", control="/nonexistent")
             self.assertEqual((done, err), (DONE, ""), verb)

@@ -18,7 +18,9 @@ class Files(pair.Case):
         with open(p.sites["a"].config) as file:
             good = file.read()
         self.assertEqual(check(p.sites["a"].config)[0], 0)
-        faulty = os.path.join(p.folder, "faulty.yaml")
+        faulty, garbage = os.path.join(p.folder, "faulty.yaml"), os.path.join(p.folder, "garbage.pem")
+        with open(garbage, "w") as file:
+            file.write("-----BEGIN CERTIFICATE-----\nnothing\n-----END CERTIFICATE-----\n")
         cases = {"unknown key": ("\nsite: a", "\nsight: a"), "bad unit": ("\nstall_budget: .*", "\nstall_budget: 5 parsecs"),
                  "bad number": ("\nstall_budget: .*", "\nstall_budget: 1ms"), "a key twice": ("\nsite: a", "\nsite: a\nsite: a"),
                  "not a UUID": ("\ngroup: .*", "\ngroup: nothing"), "no YAML": ("\nsite: a", "\nsite: [a"),
@@ -27,6 +29,14 @@ class Files(pair.Case):
                  "an unreadable file": (r"ca: .*", "ca: /no/such/file"),
                  "a pool twice": (r"\npools: .*", "\npools: [{name: p, directory: /x}, {name: p, directory: /y}]"),
                  "relative path": (r"\nstate: .*", "\nstate: some/where"),
+                 "a pool inside the state folder": (r"(directory: .*)/pool", r"\1/state/pool"),
+                 "the state folder inside a pool": (r"\nstate: (.*)/state", r"\nstate: \1/pool/state"),
+                 "a pool inside a pool": (r"\npools: .*", "\npools: [{name: p, directory: /x}, {name: q, directory: /x/y}]"),
+                 "another site's certificate": (r"(certificate: .*)/a.crt(.*\n.*)/a.key", r"\1/b.crt\2/b.key"),
+                 "a key that does not fit": (r"(key: .*)/a.key", r"\1/b.key"),
+                 "a certificate that is none": (r"certificate: .*", f"certificate: {garbage}"),
+                 "a key that is none": (r"key: .*", f"key: {garbage}"),
+                 "a CA that is none": (r"ca: .*", f"ca: {garbage}"),
                  "the same port twice": (r"\nlisten: (.*)", r"\nlisten: [\1, \1]")}
         good = "# comment\n" + (good if "stall_budget" in good else good + "stall_budget: 5s\n")
         for what, (pattern, instead) in cases.items():
@@ -80,6 +90,23 @@ class Folders(pair.Case):
         h.shutdown()
         p.ctl_ok("a", "status")
         p.compare("v")
+
+    def test_a_state_folder_of_another_site_or_group(self):
+        """A mistake in the configuration, not damage."""
+        p = self.pair()
+        p.stop("a")
+        with open(p.sites["a"].config) as file:
+            text = file.read()
+        wrong = os.path.join(p.folder, "wrong.yaml")
+        for pattern, instead in ((r"\nstate: .*", f"\nstate: {p.folder}/b-state"),
+                                 (r"\ngroup: .*", "\ngroup: 2f1d6f0e-5c0b-4b7e-9d53-3a0f4c1b7a11")):
+            shutil.copytree(os.path.join(p.sites["b"].folder, "state"), os.path.join(p.folder, "b-state"), dirs_exist_ok=True)
+            with open(wrong, "w") as file:
+                file.write(re.sub(pattern, instead, text, count=1))
+            code, out = tools.run(pair.SYNCREPD, "--config", wrong, timeout=30)
+            self.assertEqual(code, 2, out)
+            self.assertIn("state folder belongs to", out)
+        p.start("a")
 
 
 class Pools(pair.Case):

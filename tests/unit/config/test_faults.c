@@ -184,9 +184,29 @@ static void directories_and_names_are_distinct(void **state)
            "nbd: {listen: 'unix:/run/nbd.sock'}\n"
            "state: /srv/state\n",
            {"3:14", "name of this site too"}, {"8:12", "pool \"p\" exists already in line 7"},
-           {"8:26", "is a pool already in line 7"}, {"9:26", "is the state directory (line 13)"},
+           {"8:26", "is a pool already (line 7)"}, {"9:26", "is the state directory (line 13)"},
            {"10:12", "cannot start with"}, {"10:29", "must not contain '..'"},
            {"11:5", "pools[].directory: the key is missing"});
+}
+
+static void no_directory_lies_inside_another(void **state)
+{
+    (void)state;
+    EXPECT("site: site-a\n" GROUP "peer: {name: site-b, address: 10.0.0.2:7700}\n"
+           "listen: 10.0.0.1:7700\n"
+           "insecure: true\n"
+           "pools:\n"
+           "  - {name: p, directory: /srv/p}\n"
+           "  - {name: q, directory: /srv/pq}\n"
+           "  - {name: r, directory: /srv/state/r}\n"
+           "  - {name: s, directory: /srv/p/s}\n"
+           "  - {name: t, directory: /}\n"
+           "nbd: {listen: 'unix:/run/nbd.sock'}\n"
+           "state: /srv/state\n",
+           {"9:26", "/srv/state/r lies inside the state directory /srv/state (line 13)"},
+           {"10:26", "/srv/p/s lies inside a pool /srv/p (line 7)"},
+           {"11:26", "the state directory /srv/state (line 13) lies inside /:"}, {"11:26", "a pool /srv/p (line 7) lies inside /"},
+           {"11:26", "a pool /srv/pq"}, {"11:26", "a pool /srv/state/r"}, {"11:26", "a pool /srv/p/s"});
 }
 
 static void exactly_one_kind_of_security(void **state)
@@ -320,6 +340,7 @@ int main(void)
         cmocka_unit_test(listen_is_checked_entry_by_entry),
         cmocka_unit_test(one_port_serves_one_purpose),
         cmocka_unit_test(directories_and_names_are_distinct),
+        cmocka_unit_test(no_directory_lies_inside_another),
         cmocka_unit_test(exactly_one_kind_of_security),
         cmocka_unit_test(pairs_of_numbers_fit),
         cmocka_unit_test(not_yaml_at_all),
