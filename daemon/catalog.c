@@ -390,10 +390,12 @@ static bool may_create(struct sr_site *site, struct sr_control_call *call, const
     return true;
 }
 
-static bool take_import(struct sr_control_call *call, const struct sr_create *create, uint64_t *size_bytes)
+static bool take_import(struct sr_site *site, struct sr_control_call *call, const struct sr_create *create,
+                        uint64_t *size_bytes)
 {
     char text[SR_SITE_TEXT] = "";
     uint64_t found = 0;
+    const struct sr_volume *twice;
 
     if (create->peer_active)
         return refuse(call, create->name, SR_E_USAGE, NULL,
@@ -401,6 +403,10 @@ static bool take_import(struct sr_control_call *call, const struct sr_create *cr
     if (create->import_path[0] != '/' || strlen(create->import_path) >= sizeof(((struct sr_meta_volume *)0)->path))
         return refuse(call, create->name, SR_E_INVALID, NULL, "volume %s: '%.200s' is not an absolute path",
                       create->name, create->import_path);
+    twice = sr_import_twice(site, create->import_path);
+    if (twice)
+        return refuse(call, create->name, SR_E_IDENTITY, NULL, "volume %s: %s is the copy of volume %s already", create->name,
+                      create->import_path, twice->meta.name);
     enum sr_error error = sr_pool_import_check(create->import_path, &found, text, sizeof(text));
     if (error != SR_OK)
         return refuse(call, create->name, error, NULL, "volume %s: %s", create->name, text);
@@ -424,7 +430,7 @@ void sr_catalog_create(struct sr_site *site, struct sr_control_call *call, const
                create->name, pool->directory, create->name);
         return;
     }
-    if (!pool || (create->import_path[0] && !take_import(call, create, &meta.size_bytes)) ||
+    if (!pool || (create->import_path[0] && !take_import(site, call, create, &meta.size_bytes)) ||
         !size_fits(call, create->name, meta.size_bytes))
         return;
     sr_uuid_generate(&meta.uuid);

@@ -304,6 +304,9 @@ void sr_catalog_link_down(struct sr_site *site);
 /* A commit of the catalogue that the other site must not be told before it is durable. */
 void sr_catalog_commit(struct sr_site *site, const struct sr_meta_change *change, sr_meta_done_fn done, void *arg);
 
+/* import_twice.c: the volume whose copy it is already, NULL: none.  Blocks. */
+const struct sr_volume *sr_import_twice(const struct sr_site *site, const char *path);
+
 typedef void (*sr_removed_fn)(void *arg, enum sr_error error, const char *text);
 /* Ends the volume at this site, for good: tombstone if it is LIVE, image, record.  fn (may be NULL) is called once
  * this site has nothing left but perhaps the tombstone that waits for the peer (SR_OK), or cannot go on (the error).

@@ -9,12 +9,15 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <linux/loop.h>
+#include <linux/major.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/units.h"
@@ -101,6 +104,16 @@ static enum sr_error check_place(const char *path, struct stat *st, char *text, 
     return SR_OK;
 }
 
+/* A read-only device opens for writing all the same, and fails at the first write. */
+static enum sr_error check_writable(int fd, const char *path, bool block_device, char *text, size_t text_bytes)
+{
+    int read_only = 0;
+
+    if (block_device && ioctl(fd, BLKROGET, &read_only) == 0 && read_only)
+        return sr_pool_fail(text, text_bytes, SR_E_PERMISSION, "%s is read-only; a copy must be writable", path);
+    return SR_OK;
+}
+
 enum sr_error sr_pool_import_check(const char *path, uint64_t *size_bytes, char *text, size_t text_bytes)
 {
     struct stat st;
@@ -117,11 +130,52 @@ enum sr_error sr_pool_import_check(const char *path, uint64_t *size_bytes, char 
     if (fd < 0)
         return sr_pool_fail(text, text_bytes, errno == EROFS ? SR_E_PERMISSION : sr_error_from_errno(errno),
                             "cannot open %s for writing: %s", path, strerror(errno));
-    error = check_size(fd, path, &st, size_bytes, text, text_bytes);
+    error = check_writable(fd, path, block_device, text, text_bytes);
+    if (!error)
+        error = check_size(fd, path, &st, size_bytes, text, text_bytes);
     if (!error)
         error = check_in_use(fd, path, block_device, text, text_bytes);
     close(fd);
     return error;
+}
+
+static void loop_backing(int fd, struct sr_pool_backing *backing)
+{
+    struct loop_info64 info;
+    uint64_t bytes = 0;
+
+    if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0 || ioctl(fd, BLKGETSIZE64, &bytes) < 0)
+        return;
+    backing->device = info.lo_rdevice != 0;
+    backing->dev = backing->device ? info.lo_rdevice : info.lo_device;
+    backing->ino = backing->device ? 0 : info.lo_inode;
+    backing->begin_bytes = info.lo_offset;
+    backing->end_bytes = info.lo_offset + bytes;
+}
+
+bool sr_pool_import_backing(const char *path, struct sr_pool_backing *backing)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)))
+        return false;
+    bool device = S_ISBLK(st.st_mode);
+    *backing = (struct sr_pool_backing){
+        .device = device, .dev = device ? st.st_rdev : st.st_dev, .ino = device ? 0 : st.st_ino, .end_bytes = UINT64_MAX};
+    if (!device || major(st.st_rdev) != LOOP_MAJOR)
+        return true;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return true;
+    loop_backing(fd, backing);
+    close(fd);
+    return true;
+}
+
+bool sr_pool_backings_meet(const struct sr_pool_backing *a, const struct sr_pool_backing *b)
+{
+    return a->device == b->device && a->dev == b->dev && a->ino == b->ino && a->begin_bytes < b->end_bytes &&
+           b->begin_bytes < a->end_bytes;
 }
 
 enum sr_error sr_pool_import_mark(const char *path, const struct sr_uuid *volume, char *text, size_t text_bytes)

@@ -104,9 +104,17 @@ void sr_pool_job_cancel(struct sr_pool_job *job);
 
 /* ---- import: existing block devices and files with data ------------------------------------------------ */
 
-/* May path become a replica?  A block device that is not mounted or claimed, or a regular file that nobody has open;
+/* May path become a replica?  A block device that is writable and not mounted or claimed, or a regular file that nobody has open;
  * size a multiple of 4 KiB within the bounds of a volume; not inside a pool; not marked as a volume's copy. */
 enum sr_error sr_pool_import_check(const char *path, uint64_t *size_bytes, char *text, size_t text_bytes);
+/* What is behind a path: which bytes of which file or device; for a loop device those of its file. */
+struct sr_pool_backing {
+    bool device;
+    uint64_t dev, ino; /* device: its number in dev */
+    uint64_t begin_bytes, end_bytes;
+};
+bool sr_pool_import_backing(const char *path, struct sr_pool_backing *backing); /* false: cannot be told */
+bool sr_pool_backings_meet(const struct sr_pool_backing *a, const struct sr_pool_backing *b);
 /* Marks it as the copy of volume (a file; devices cannot be marked). */
 enum sr_error sr_pool_import_mark(const char *path, const struct sr_uuid *volume, char *text, size_t text_bytes);
 /* Takes the mark off when its volume is deleted; the data stays. */

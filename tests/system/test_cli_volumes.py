@@ -89,6 +89,10 @@ class Volumes(pair.Case):
         self.assertIsNone(pair.difference(path, p.image("b", "v")))
         again = p.ctl("a", "volume", "create", "w", "--import", path)
         self.assertNotEqual(again.code, 0, "one replica, one owner")
+        self.assertIn("copy of volume v", again.error["message"])
+        os.symlink(path, path + ".link")
+        again = p.ctl("a", "volume", "create", "w", "--import", path + ".link")
+        self.assertIn("copy of volume v", again.error["message"])
         p.ctl_ok("a", "volume", "delete", "v", "--force=v")
         self.assertTrue(os.path.exists(path), "what was imported is not ours to remove")
         self.assertFalse(os.path.exists(p.image("b", "v")))
@@ -114,6 +118,39 @@ class Volumes(pair.Case):
         self.assertIsNone(pair.difference(device, p.image("b", "v")))
         p.ctl_ok("b", "volume", "delete", "v", "--force=v")
         self.assertEqual(self.listed(p, "a"), [])
+
+    def test_loop_devices_that_are_refused(self):
+        """Read-only; another one of the same file; one of a file that is a copy.  Halves of one file are two copies."""
+        if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+            self.skipTest("loop devices need root")
+        p = self.pair(volumes={"image": "4MiB"})
+        path = os.path.join(p.folder, "backing")
+        with open(path, "wb") as file:
+            file.write(os.urandom(8 * MIB))
+
+        def loop(*words):
+            device = tools.run_ok("losetup", "--find", "--show", *words).strip()
+            p.at_end(lambda: tools.run("losetup", "-d", device))
+            return device
+
+        def refused(device, words):
+            result = p.ctl("a", "volume", "create", "x", "--import", device)
+            self.assertEqual(result.code, 1, result)
+            self.assertIn(words, result.error["message"])
+
+        refused(loop("--read-only", path), "read-only")
+        first, second = loop("--sizelimit", str(4 * MIB), path), loop(path)
+        p.ctl_ok("a", "volume", "create", "v", "--import", first, "--wait=60s")
+        refused(second, "copy of volume v")
+        refused(first, "copy of volume v")
+        refused(loop(p.image("a", "image")), "copy of volume image")
+        p.ctl_ok("a", "volume", "create", "w", "--import", loop("--offset", str(4 * MIB), path), "--wait=60s")
+        p.kill9("a")  # they are not held open now
+        p.start("a")
+        refused(second, "copy of volume")
+        for name in "v", "w":
+            p.wait_sync(name)
+            p.ctl_ok("a", "volume", "delete", name, f"--force={name}")
 
     def test_a_daemon_that_dies_while_a_volume_is_made_or_deleted(self):
         """At both sites or at neither, whoever dies and whenever."""
