@@ -341,12 +341,25 @@ static void test_no_common_version(void **state)
     nobody_comes_up("no common protocol version", "no common protocol version");
 }
 
+/* Both say who speaks what, once for each way in which they met, however often they try. */
 static void test_an_older_peer_is_refused(void **state)
 {
+    struct sr_link_status at_a, at_b;
+
     (void)state;
     config_b.version_min = 1;
     config_b.version_max = SR_WIRE_VERSION_MIN - 1;
-    nobody_comes_up("no common protocol version", "no common protocol version");
+    start();
+    RUN_UNTIL(&loop, (sr_link_status(a.link, &at_a), sr_link_status(b.link, &at_b),
+                      at_a.refused >= 6 && at_b.refused >= 6));
+    assert_int_equal(a.ups + b.ups, 0);
+    assert_non_null(strstr(a.log, "no common protocol version: site \"site-b\" (syncrep " SYNCREP_VERSION
+                                  ") speaks 1 to 1, site \"site-a\" (syncrep " SYNCREP_VERSION ") 2 to 2"));
+    assert_non_null(strstr(b.log, "no common protocol version: site \"site-a\" (syncrep " SYNCREP_VERSION
+                                  ") speaks 2 to 2, site \"site-b\" (syncrep " SYNCREP_VERSION ") 1 to 1"));
+    assert_int_equal(a.log_lines, 2);
+    assert_int_equal(b.log_lines, 2);
+    finish();
 }
 
 static void test_newer_peer_speaks_the_common_version(void **state)
