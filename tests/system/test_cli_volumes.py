@@ -147,6 +147,7 @@ class Volumes(pair.Case):
         p.ctl_ok("a", "volume", "create", "w", "--import", loop("--offset", str(4 * MIB), path), "--wait=60s")
         p.kill9("a")  # they are not held open now
         p.start("a")
+        p.ctl_ok("a", "wait", "--for", "connected", "--timeout", "30s")
         refused(second, "copy of volume")
         for name in "v", "w":
             p.wait_sync(name)
