@@ -39,6 +39,38 @@ static void print_role_request(FILE *file, const char *name, enum sr_volume_verb
     sr_site_msg_free(site);
 }
 
+/* A host's read goes without data, and its answer with them. */
+static void print_forwarded_read(FILE *file)
+{
+    struct sr_peer_msg *question = sample_msg(SR_MSG_FORWARD), *answer = sample_msg(SR_MSG_FORWARDED);
+
+    answer->error = SR_OK;
+    answer->payload = question->payload;
+    answer->payload_bytes = question->payload_bytes;
+    question->content = SR_CONTENT_READ;
+    question->payload = NULL;
+    question->payload_bytes = 0;
+    print_frame(file, "FORWARD.read", question, NULL);
+    print_frame(file, "FORWARDED.read", answer, NULL);
+    sr_peer_msg_free(question);
+    sr_peer_msg_free(answer);
+}
+
+static void print_member_request(FILE *file)
+{
+    struct sr_site_msg *site = sr_site_msg_new(SR_SITE_VOLUME_REQUEST);
+
+    site->rpc.request = 9;
+    site->rpc.verb = SR_MEMBER_PREPARE;
+    site->rpc.uuid = sample_uuid(0x80);
+    site->rpc.collection = sample_uuid(0x90);
+    site->rpc.generation = sample_uuid(0xa0);
+    site->rpc.active = true;
+    snprintf(site->rpc.name, sizeof site->rpc.name, "group-1");
+    print_frame(file, "site.VOLUME_REQUEST.member", NULL, site);
+    sr_site_msg_free(site);
+}
+
 static void print_all(FILE *file)
 {
     for (unsigned i = 0; i < n_site_types; i++) {
@@ -57,6 +89,8 @@ static void print_all(FILE *file)
     }
     print_role_request(file, "site.VOLUME_REQUEST.switchover", SR_COLLECTION_SWITCHOVER);
     print_role_request(file, "site.VOLUME_REQUEST.discard", SR_COLLECTION_DISCARD);
+    print_forwarded_read(file);
+    print_member_request(file);
 }
 
 static char *slurp(FILE *file)
