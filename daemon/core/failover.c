@@ -29,7 +29,8 @@ static void send_probe(struct sr_core *core, struct admin *admin)
     core_send_msg(core, msg);
 }
 
-/* Is a failover of this site under way?  Of two that meet neither may find the other site idle. */
+/* Is a failover of this site under way?  Of two that meet neither may find the other site idle: the answer to a probe
+ * claims the role already.  A copy without a generation cannot say so in its record; it gives way itself. */
 static bool claims_role(const struct sr_core *core)
 {
     const struct admin *admin;
@@ -59,6 +60,7 @@ void core_on_probe(struct sr_core *core, const struct sr_peer_msg *msg)
     struct admin *admin;
     if (msg->type == SR_MSG_PROBE) {
         core->probe_owed = msg->id;
+        core->claim_crossed |= claims_role(core) && sr_uuid_is_none(&core->rec.gen);
         return;
     }
     if (msg->id != core->next_probe)
@@ -171,6 +173,8 @@ static bool decide(struct sr_core *core, struct admin *admin, bool answered)
         core_end_admin(core, admin);
         return false;
     }
+    if (!why && core->claim_crossed)
+        why = "the other site asks how this one stands: perhaps it is to become active; try again";
     if (!why)
         why = forbidden(core, answered, admin->force, &error);
     if (why) {
@@ -194,6 +198,8 @@ static void ask(struct sr_core *core, struct admin *admin)
 
 void core_failover_command(struct sr_core *core, uint64_t id, bool force)
 {
+    if (!claims_role(core))
+        core->claim_crossed = false;
     struct admin *admin = core_remember_admin(core, id, SR_ADMIN_FAILOVER, core->now_us + PROBE_US + DISK_WAIT_US);
     admin->force = force;
     ask(core, admin);
@@ -218,7 +224,7 @@ void core_failover_pump(struct sr_core *core, struct admin *admin)
         if (!decide(core, admin, answered))
             return;
     }
-    if (!core->failover_pending || core_serving(core) || impossible(core)) {
+    if (!core->failover_pending || core_serving(core) || impossible(core) || core->claim_crossed) {
         admin->waits_for_disk = false; /* another failover was first, or the copy failed: all may be different now */
         ask(core, admin);
     } else if (core->n_session_ios == 0 && core_settled(core) && !core->random_used) {

@@ -268,6 +268,7 @@ struct sr_core {
     bool peer_failed;
     struct sr_greeting shown_peer; /* the latest word of it, by a greeting or a probe */
     uint64_t next_probe;
+    bool claim_crossed;  /* the peer probed while a failover of a copy without a generation was under way here */
     uint64_t probe_owed; /* the peer's, to be answered; 0: none */
     bool probe_answered;
 

@@ -181,13 +181,21 @@ static void cut(struct sim_world *world)
     sim_wire_cut(world);
 }
 
+/* What is on its way already stays due when it was, whatever comes after. */
+static void hold_up(struct sim_lane *lane, uint64_t until_us)
+{
+    lane->stalled_until_us = until_us;
+    if (lane->trouble_us < until_us)
+        lane->trouble_us = until_us;
+}
+
 static void stall(struct sim_world *world, unsigned to)
 {
     struct sim_lane *lane = &world->wire.lane[to];
 
     sim_check_disturbed(world);
     world->stats->stalls++;
-    lane->stalled_until_us = lane->trouble_us = world->now_us + some_length_us(world);
+    hold_up(lane, world->now_us + some_length_us(world));
     sim_trace(world, "  messages to site %u stall until %llu", to, (unsigned long long)lane->stalled_until_us);
 }
 
@@ -201,7 +209,7 @@ static void one_way(struct sim_world *world, unsigned to)
     sim_check_disturbed(world);
     world->stats->one_way++;
     world->wire.dead_us = world->now_us + sim_delay(&world->rng, world->params.heartbeat_us);
-    lane->stalled_until_us = lane->trouble_us = world->wire.dead_us + 1;
+    hold_up(lane, world->wire.dead_us + 1);
     sim_trace(world, "  messages to site %u vanish; cut at %llu", to, (unsigned long long)world->wire.dead_us);
 }
 

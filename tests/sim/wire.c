@@ -131,6 +131,8 @@ static void drop_messages(struct sim_world *world)
         for (; lane->n > 0; lane->n--, lane->head = (lane->head + 1) % SIM_MESSAGES_MAX)
             sr_peer_msg_free(lane->queue[lane->head]);
         lane->last_due_us = lane->stalled_until_us = 0;
+        if (lane->trouble_us > world->now_us)
+            lane->trouble_us = world->now_us;
     }
 }
 
