@@ -44,7 +44,9 @@ static void command(struct sr_site *site, struct sr_control_call *call, const ch
 
     if (!collection)
         return;
-    if (!collection->core)
+    if (sr_members_changing(collection))
+        sr_control_reply_error(call, SR_E_BUSY, collection->name, NULL, SR_MEMBERS_BUSY, collection->name);
+    else if (!collection->core)
         sr_control_reply_error(call, SR_E_REFUSED, collection->name, "syncrepctl status",
                                "%s cannot be used here: %s", collection->name, collection->fault);
     else
@@ -330,7 +332,7 @@ void sr_commands_watch(struct sr_collection *collection)
 
     if (!collection->site->control)
         return;
-    sr_driver_status(collection, &status);
+    sr_status_shown(collection, &status);
     bool sync =
         !told->known || told->sync != status.sync || told->cause != status.cause || told->verdict != status.verdict;
     bool role = !told->known || told->role != status.record.role || told->serving != status.serving;

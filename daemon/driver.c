@@ -327,8 +327,11 @@ void sr_driver_admin(struct sr_collection *collection, enum sr_admin_command com
 
     if (!admin || !collection->core || collection->dead) {
         free(admin);
-        fn(arg, collection, collection->core ? SR_E_NO_MEMORY : SR_E_REFUSED,
-           collection->core ? "out of memory" : collection->fault);
+        if (collection->suspended)
+            fn(arg, collection, SR_E_BUSY, "its members are just being changed: try again");
+        else
+            fn(arg, collection, collection->core ? SR_E_NO_MEMORY : SR_E_REFUSED,
+               collection->core ? "out of memory" : collection->fault);
         return;
     }
     admin->id = ++site->next_admin;
@@ -376,6 +379,10 @@ void sr_driver_status(const struct sr_collection *collection, struct sr_core_sta
 {
     if (collection->core) {
         sr_core_status(collection->core, sr_driver_now_us(), status);
+        return;
+    }
+    if (collection->suspended) { /* as it was: another core carries on */
+        *status = collection->shown;
         return;
     }
     memset(status, 0, sizeof(*status));
@@ -536,6 +543,9 @@ enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wa
         collection->core = NULL;
         for (uint32_t i = 0; i < collection->n_volumes; i++)
             close_copy(collection->volumes[i]);
+        if (collection->serving)
+            serve(collection, false);
+        collection->dead = collection->suspended = collection->link_up = false;
         return error;
     }
     if (!collection->timer_open) {
@@ -590,6 +600,7 @@ void sr_driver_end(struct sr_collection *collection, void (*idle_fn)(struct sr_c
 void sr_driver_suspend(struct sr_collection *collection, void (*idle_fn)(struct sr_collection *collection, void *arg),
                        void *arg)
 {
+    sr_driver_status(collection, &collection->shown);
     collection->suspended = true;
     end(collection, idle_fn, arg);
 }

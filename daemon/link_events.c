@@ -61,6 +61,12 @@ static void on_watch(uv_timer_t *timer)
     sr_driver_watch_all(timer->data);
 }
 
+void sr_link_events_watch_in(struct sr_site *site, uint64_t ms)
+{
+    if (site->watch_timer_open && !site->stopping && !uv_is_active((uv_handle_t *)&site->watch_timer))
+        uv_timer_start(&site->watch_timer, on_watch, ms, 0);
+}
+
 static void on_up(void *arg, const struct sr_link_peer *peer)
 {
     struct sr_site *site = arg;
@@ -134,6 +140,9 @@ static void on_absent(struct sr_site *site, const struct sr_uuid *uuid)
 
     if (!collection || collection->dead)
         return;
+    for (uint32_t i = 0; i < collection->n_volumes; i++)
+        if (!sr_uuid_is_none(&collection->volumes[i]->meta.pending_collection))
+            return; /* it has moved there already: this site is about to follow */
     sr_driver_link(collection, false);
     snprintf(collection->peer_fault, sizeof(collection->peer_fault),
              "the copy at %s cannot be used now: `syncrepctl status` there says why", site->config->peer_name);

@@ -138,6 +138,7 @@ void sr_members_create(struct sr_site *site, struct sr_control_call *call, const
 
 void sr_members_add(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume_name)
 {
+    char text[SR_SITE_TEXT], hint[SR_SITE_TEXT];
     struct sr_collection *to = find_collection(site, call, name);
     struct sr_volume *volume = to ? find_volume(site, call, volume_name) : NULL;
 
@@ -145,6 +146,12 @@ void sr_members_add(struct sr_site *site, struct sr_control_call *call, const ch
         return;
     if (volume->collection == to) {
         sr_control_reply_done(call, name, NULL, "volume %s is in collection %s already", volume->meta.name, name);
+        return;
+    }
+    if (sr_table_volume_named(site, name)) { /* else that volume could never leave it */
+        snprintf(text, sizeof(text), "collection %.64s is that volume's own: make one for both", name);
+        snprintf(hint, sizeof(hint), "syncrepctl collection create NEW %s %s", name, volume->meta.name);
+        refuse(call, SR_E_REFUSED, name, hint, text);
         return;
     }
     struct change *change = new_change(site, call, name, volume->meta.name, "member of collection");
@@ -160,7 +167,8 @@ void sr_members_remove(struct sr_site *site, struct sr_control_call *call, const
     if (!volume)
         return;
     if (volume->collection != from || strcmp(from->name, volume->meta.name) == 0) {
-        sr_control_reply_done(call, name, NULL, "volume %s is in a collection of its own", volume->meta.name);
+        sr_control_reply_done(call, name, NULL, "volume %s is in collection %s already", volume->meta.name,
+                              volume->collection->name);
         return;
     }
     struct change *change = new_change(site, call, name, volume->meta.name, "in a collection of its own, no more in");

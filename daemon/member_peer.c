@@ -95,8 +95,12 @@ static void on_prepare(struct sr_volume *volume, const struct sr_volume_rpc *req
         return;
     }
     struct answer *answer = answer_later(site, request);
-    if (answer)
-        put_pending(volume, &request->collection, request->name, answer);
+    if (!answer)
+        return;
+    sr_members_keep_steady(volume->collection); /* the active site's cores are about to end their sessions */
+    if (to)
+        sr_members_keep_steady(to);
+    put_pending(volume, &request->collection, request->name, answer);
 }
 
 static void on_commit(struct sr_volume *volume, const struct sr_volume_rpc *request)

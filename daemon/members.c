@@ -15,12 +15,13 @@
  *             links up                                      <-  done
  *
  * Invariants
- *   M1  Before DECIDE anything that goes wrong leaves all as it was: the old cores' records are started again, the
- * other site drops what is pending (MEMBER_ABORT, or at the next contact, when it sees the volume where it was). M2
- * After DECIDE the other site follows: by MEMBER_COMMIT, or at the next contact, when it sees the volume where its
+ *   M1  Before DECIDE anything that goes wrong leaves all as it was: the old cores go on, or others with their records
+ *       begin, and the other site drops what is pending (MEMBER_ABORT, or at the next contact, when it sees the volume
+ *       where it was).
+ *   M2  After DECIDE the other site follows: by MEMBER_COMMIT, or at the next contact, when it sees the volume where its
  *       pending entry says (sr_members_adopt).  Cores are linked up only when both sites have the same members.
- *   M3  A new core gets a higher session floor than any before it, so nothing of an old core's session is taken for
- * its.
+ *   M3  A new core gets a higher session floor than any before it, so nothing of an old core's session is taken for its.
+ *   M4  A core ends only when it has answered all its requests and all that it committed is durable.
  *
  * A crash at any line is harmless: the volume's record says where it is, and `pending` where it may have gone.
  */
@@ -32,6 +33,7 @@
 #include "members.h"
 
 #define SETTLE_LOOK_MS 3u
+#define STEADY_MS      1000u /* so long a change of members is not shown as anything else */
 
 struct sr_move {
     struct sr_site *site;
@@ -39,8 +41,10 @@ struct sr_move {
     char volume_name[SR_NAME_BYTES], to_name[SR_NAME_BYTES];
     bool to_is_new, leaves_empty;
     bool coordinates; /* this site is active, and decides */
+    bool quiet;       /* hosts' requests are held back: the cores end, or have ended */
     bool decided;
     uint64_t link;           /* the connection on which the other site was asked */
+    bool compare_again;      /* the sites are to meet anew, since only then lists are settled */
     struct sr_record record; /* of the collection that it leaves, with which a new one begins */
     uint64_t floor;
     uint32_t cores_left;
@@ -106,12 +110,24 @@ static void end(struct sr_move *move)
 
     ended.site->move = NULL;
     free(move);
-    if (ended.site->link_is_up && ended.link != ended.site->link_number) /* it came up while there were no cores */
+    if (ended.site->link_is_up && (ended.compare_again || ended.link != ended.site->link_number))
+        /* it came up while there were no cores */
         sr_link_events_fault(ended.site,
                              "members of a collection changed: the sites are to compare their lists again");
     sr_control_state_changed(ended.site->control);
     if (ended.fn)
         ended.fn(ended.arg, ended.error, ended.text);
+}
+
+/* For people nothing has happened, unless it takes long. */
+void sr_members_keep_steady(struct sr_collection *collection)
+{
+    struct sr_site *site = collection->site;
+    uint32_t budget_ms = site->tuning.stall_budget_ms;
+    uint32_t steady_ms = budget_ms < STEADY_MS ? budget_ms : STEADY_MS;
+
+    collection->steady_until_us = sr_driver_now_us() + (uint64_t)steady_ms * 1000;
+    sr_link_events_watch_in(site, steady_ms + 10);
 }
 
 static void start_core(struct sr_collection *collection, const struct sr_move *move)
@@ -139,6 +155,7 @@ static void retable(struct sr_move *move)
         if (to) {
             to->loaded = move->record;
             to->serving = from->serving;
+            to->steady_until_us = from->steady_until_us;
             to->suspended = true;
         }
     }
@@ -152,6 +169,7 @@ static void retable(struct sr_move *move)
         start_core(from, move);
     start_core(to, move);
     sr_driver_tune(site); /* hot regions are shared out */
+    move->quiet = false;
     sr_hosts_gate(volume, false);
     gate(move, false);
     sr_log(SR_LOG_NOTICE, "volume %s: member of collection %s now", volume->meta.name, to->name);
@@ -159,14 +177,28 @@ static void retable(struct sr_move *move)
                     volume->meta.name);
 }
 
+static void gone_on(void *arg, struct sr_collection *collection, enum sr_error error, const char *text)
+{
+    (void)arg;
+    (void)collection;
+    (void)error;
+    (void)text;
+}
+
 static void as_before(struct sr_move *move)
 {
     struct sr_collection *list[2];
     uint32_t n = concerned(move, list);
 
-    for (uint32_t k = 0; k < n; k++)
-        if (!list[k]->core && list[k]->suspended)
+    for (uint32_t k = 0; k < n; k++) {
+        if (!list[k]->core && list[k]->suspended) {
             start_core(list[k], move);
+        } else if (list[k]->core) { /* perhaps with requests that are not answered yet (M4) */
+            sr_driver_link(list[k], false);
+            sr_driver_admin(list[k], SR_ADMIN_GO_ON, false, gone_on, NULL);
+        }
+    }
+    move->quiet = false;
     gate(move, false);
 }
 
@@ -224,6 +256,7 @@ static void told(void *arg, enum sr_error error, const struct sr_volume_rpc *rep
     snprintf(move->text, sizeof(move->text), "site %s follows when it is back%s%s", move->site->config->peer_name,
              reply ? ": " : "", reply ? reply->text : "");
     sr_log(SR_LOG_WARNING, "volume %s: %s", move->volume_name, move->text);
+    move->compare_again = reply != NULL; /* it is there, but could not follow just then */
     end(move);
 }
 
@@ -308,7 +341,7 @@ static void core_ended(struct sr_collection *collection, void *arg)
 }
 
 /* Its copies are equal, and whatever its core did is durable: what the record says is what a new core begins with. */
-static void look_at_ended(struct sr_move *move, struct sr_collection *collection)
+static void look_at(struct sr_move *move, struct sr_collection *collection)
 {
     struct sr_core_status status;
 
@@ -318,8 +351,10 @@ static void look_at_ended(struct sr_move *move, struct sr_collection *collection
         move->record = status.record;
     enum sr_role role = move->coordinates ? SR_ROLE_ACTIVE : SR_ROLE_ALTERNATE;
     if (status.record.base_kind != SR_BASE_NONE || !status.record.consistent || status.record.role != role ||
-        status.dirty_blocks != 0 || status.requests != 0)
+        status.dirty_blocks != 0)
         failed(move, SR_E_REFUSED, "a collection went out of sync meanwhile");
+    else if (status.requests != 0 || (collection->core && !status.settled)) /* M4 */
+        failed(move, SR_E_BUSY, "a collection has work left: try again");
 }
 
 static void end_cores(struct sr_move *move)
@@ -329,7 +364,11 @@ static void end_cores(struct sr_move *move)
 
     move->cores_left = n;
     for (uint32_t k = 0; k < n; k++)
-        look_at_ended(move, list[k]);
+        look_at(move, list[k]);
+    if (move->error != SR_OK) {
+        abandon(move);
+        return;
+    }
     for (uint32_t k = 0; k < n; k++)
         sr_driver_suspend(list[k], core_ended, move);
 }
@@ -351,26 +390,53 @@ static void quieten(struct sr_move *move)
     uint32_t n = concerned(move, list);
 
     gate(move, true);
+    move->quiet = true;
     move->cores_left = n;
-    for (uint32_t k = 0; k < n; k++)
-        sr_driver_admin(list[k], SR_ADMIN_STOP, false, quiet, move);
+    for (uint32_t k = 0; k < n; k++) {
+        sr_members_keep_steady(list[k]);
+        if (list[k]->core)
+            sr_driver_admin(list[k], SR_ADMIN_STOP, false, quiet, move);
+        else
+            quiet(move, list[k], SR_OK, ""); /* its copy cannot be used here: the list can change all the same */
+    }
 }
 
 /* ---- asking the other site
  * -------------------------------------------------------------------------------------------- */
+
+/* While the other site was asked, much may have happened here. */
+static bool still_fit(struct sr_move *move)
+{
+    struct sr_collection *list[2];
+    char text[SR_SITE_TEXT];
+    uint32_t n = concerned(move, list);
+
+    for (uint32_t k = 0; k < n && move->error == SR_OK; k++) {
+        const char *why = sr_members_unfit(list[k], SR_ROLE_ACTIVE);
+        snprintf(text, sizeof(text), "%s %s now", list[k]->name, why ? why : "");
+        if (why)
+            failed(move, SR_E_REFUSED, text);
+    }
+    return move->error == SR_OK;
+}
 
 static void prepared(void *arg, enum sr_error error, const struct sr_volume_rpc *reply)
 {
     struct sr_move *move = arg;
     char text[SR_SITE_TEXT];
 
-    if (error == SR_OK && !move->site->stopping) {
+    if (error == SR_OK && !move->site->stopping && still_fit(move)) {
         quieten(move);
         return;
     }
+    if (error == SR_OK) {
+        failed(move, SR_E_SHUTDOWN, "this site is stopping");
+        abandon(move);
+        return;
+    }
     snprintf(text, sizeof(text), "site %s: %s", move->site->config->peer_name,
-             reply && reply->text[0] ? reply->text : sr_error_text(error != SR_OK ? error : SR_E_SHUTDOWN));
-    failed(move, error != SR_OK ? error : SR_E_SHUTDOWN, text);
+             reply && reply->text[0] ? reply->text : sr_error_text(error));
+    failed(move, error, text);
     end(move);
 }
 
@@ -391,7 +457,7 @@ const char *sr_members_unfit(const struct sr_collection *collection, enum sr_rol
         return "is paused";
     if (status.sync != SR_SYNC_IN_SYNC || !status.link_up || status.record.base_kind != SR_BASE_NONE)
         return "is not in sync";
-    return status.record.handover ? "is being switched over" : NULL;
+    return status.giving || status.taking ? "is being switched over" : NULL;
 }
 
 static struct sr_move *new_move(struct sr_volume *volume, const struct sr_uuid *to, const char *to_name,
@@ -466,15 +532,21 @@ void sr_members_follow(struct sr_volume *volume, sr_moved_fn fn, void *arg)
     }
     move->fn = fn;
     move->arg = arg;
-    gate(move, true);
-    end_cores(move);
+    quieten(move);
+}
+
+static bool concerns(const struct sr_move *move, const struct sr_collection *collection)
+{
+    return move && collection &&
+           (sr_uuid_equal(&collection->uuid, &move->from) || sr_uuid_equal(&collection->uuid, &move->to));
 }
 
 bool sr_members_busy(const struct sr_volume *volume)
 {
-    const struct sr_move *move = volume->site->move;
+    return concerns(volume->site->move, volume->collection);
+}
 
-    return move && volume->collection &&
-           (sr_uuid_equal(&volume->collection->uuid, &move->from) ||
-            sr_uuid_equal(&volume->collection->uuid, &move->to));
+bool sr_members_changing(const struct sr_collection *collection)
+{
+    return concerns(collection->site->move, collection) && collection->site->move->quiet;
 }

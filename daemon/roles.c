@@ -66,6 +66,10 @@ static struct sr_collection *usable(struct sr_site *site, struct sr_control_call
 {
     struct sr_collection *collection = sr_commands_find(site, call, name);
 
+    if (collection && sr_members_changing(collection)) {
+        sr_control_reply_error(call, SR_E_BUSY, collection->name, NULL, SR_MEMBERS_BUSY, collection->name);
+        return NULL;
+    }
     if (!collection || collection->core)
         return collection;
     sr_control_reply_error(call, SR_E_REFUSED, collection->name, "syncrepctl status", "%s cannot be used here: %s",
@@ -204,7 +208,14 @@ void sr_roles_request(struct sr_site *site, const struct sr_volume_rpc *request)
 {
     struct sr_collection *collection = sr_table_collection(site, &request->uuid);
     struct asked *asked = calloc(1, sizeof(*asked));
+    char text[SR_SITE_TEXT_BYTES];
 
+    if (collection && sr_members_changing(collection)) {
+        free(asked);
+        snprintf(text, sizeof(text), SR_MEMBERS_BUSY, collection->name);
+        sr_rpc_reply(site, request, SR_E_BUSY, text);
+        return;
+    }
     if (!asked || !collection || !collection->core) {
         free(asked);
         sr_rpc_reply(site, request, collection ? SR_E_REFUSED : SR_E_NOT_FOUND,
@@ -380,6 +391,8 @@ static void look(uv_timer_t *timer)
     struct sr_collection *collection = sr_table_collection(role->site, &role->collection);
     struct sr_core_status status;
 
+    if (collection && sr_members_changing(collection) && !role->site->stopping)
+        return;
     if (collection && collection->core && !role->site->stopping) {
         sr_driver_status(collection, &status);
         enum sr_target now = sr_roles_target(&status, role->to_here);

@@ -124,6 +124,8 @@ struct sr_collection {
     uint32_t n_retiring;                                          /* volumes whose hosts are still read */
     bool dead;                                                    /* its core gets no event any more */
     bool suspended;                                               /* ... and another one follows: keep what is open */
+    struct sr_core_status shown;                                  /* while suspended */
+    uint64_t steady_until_us;                                     /* members change: nothing else is shown until then */
     uint64_t session_floor;                                       /* for the core that is started next */
     bool members_differ;                                          /* on this link: the other site's list is another one */
     uint32_t n_ios, n_commits;                                    /* not answered yet */
@@ -336,6 +338,7 @@ void sr_link_events_send(struct sr_site *site, const struct sr_uuid *collection,
                          struct sr_peer_msg *msg);                            /* takes msg */
 void sr_link_events_send_site(struct sr_site *site, struct sr_site_msg *msg); /* takes msg */
 void sr_link_events_fault(struct sr_site *site, const char *text);
+void sr_link_events_watch_in(struct sr_site *site, uint64_t ms); /* looks then at what is shown, unless it will anyway */
 void sr_link_events_work_ended(struct sr_site *site); /* disk work that the peer may have asked for has ended */
 void sr_link_events_close(struct sr_site *site, void (*closed)(void *arg), void *arg);
 struct sr_link_view {
@@ -359,6 +362,7 @@ struct sr_collection *sr_commands_find(struct sr_site *site, struct sr_control_c
 void sr_status_request(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__Request *req);
 const char *sr_status_next_command(const struct sr_collection *collection, const struct sr_core_status *status,
                                    char *out, size_t out_bytes);
+void sr_status_shown(const struct sr_collection *collection, struct sr_core_status *status); /* for people */
 const char *sr_sync_word(enum sr_sync sync);
 const char *sr_made_by_word(enum sr_made_by made_by);
 uint64_t sr_status_synced_wall_ms(const struct sr_core_status *status); /* now, if in sync; 0: never known */
@@ -392,6 +396,8 @@ enum sr_target sr_roles_target(const struct sr_core_status *status, bool to_here
 
 /* ---- members.c: volumes join and leave collections --------------------------------------------------------------- */
 
+#define SR_MEMBERS_BUSY "%.64s: its members are just being changed: try again"
+
 void sr_members_create(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume);
 void sr_members_add(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume);
 void sr_members_remove(struct sr_site *site, struct sr_control_call *call, const char *name, const char *volume);
@@ -400,6 +406,9 @@ void sr_members_request(struct sr_site *site, const struct sr_volume_rpc *reques
 /* At a contact: the other site has the volume in a collection that this one knows as pending: it is moved there. */
 void sr_members_adopt(struct sr_volume *volume);
 bool sr_members_busy(const struct sr_volume *volume); /* its collection is just being changed */
+/* ... and its core ends, or has ended: commands are refused for a moment. */
+bool sr_members_changing(const struct sr_collection *collection);
+void sr_members_keep_steady(struct sr_collection *collection); /* what people see, for at most a second */
 void sr_members_forget_pending(struct sr_volume *volume); /* the other site did not move it */
 
 /* ---- startup.c, shutdown.c ---------------------------------------------------------------------------------- */

@@ -81,6 +81,22 @@ uint64_t sr_status_synced_wall_ms(const struct sr_core_status *status)
     return status->sync == SR_SYNC_IN_SYNC ? sr_driver_wall_ms() : status->record.synced_wall_ms;
 }
 
+/* A change of members ends sessions and begins others, and nothing is lost or stands still for long: it is not shown. */
+void sr_status_shown(const struct sr_collection *collection, struct sr_core_status *status)
+{
+    sr_driver_status(collection, status);
+    bool passing = status->cause == SR_CAUSE_CONNECTING || status->cause == SR_CAUSE_PEER_UNREACHABLE ||
+                   status->cause == SR_CAUSE_SHUTDOWN || status->cause == SR_CAUSE_RESYNCING;
+    if (!passing || status->record.base_kind != SR_BASE_NONE || !status->record.consistent ||
+        !collection->site->link_is_up || collection->peer_fault[0] ||
+        sr_driver_now_us() >= collection->steady_until_us)
+        return;
+    status->sync = SR_SYNC_IN_SYNC;
+    status->verdict = SR_VERDICT_PROTECTED;
+    status->cause = SR_CAUSE_NONE;
+    status->detail[0] = '\0';
+}
+
 static Syncrep__Control__Role role_word(enum sr_role role)
 {
     return role == SR_ROLE_ACTIVE ? SYNCREP__CONTROL__ROLE__ROLE_ACTIVE : SYNCREP__CONTROL__ROLE__ROLE_ALTERNATE;
@@ -99,12 +115,12 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
     for (uint32_t i = 0; i < collection->n_volumes; i++)
         if (!collection->volumes[i]->pool || !collection->volumes[i]->pool->pool)
             homeless = collection->volumes[i];
-    if (!collection->core && homeless)
+    if (!collection->core && !collection->suspended && homeless)
         snprintf(out, out_bytes,
                  "systemctl restart syncrepd   (at site %s, when its pool %s is mounted again); if its disk was exchanged: "
                  "syncrepctl pool create %s",
                  site, homeless->meta.pool, homeless->meta.pool);
-    else if (!collection->core || status->record.failed)
+    else if ((!collection->core && !collection->suspended) || status->record.failed)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at site %s, when its disk is in order again)", name, site);
     else if (status->cause == SR_CAUSE_PAUSED)
         snprintf(out, out_bytes, "syncrepctl resume %s", name);
@@ -183,7 +199,7 @@ static const char *state_word(const struct sr_volume *volume)
         return "pending";
     if (volume->meta.state == SR_VOLUME_DELETING)
         return "deleting";
-    if (!volume->collection || !volume->collection->core)
+    if (!volume->collection || (!volume->collection->core && !volume->collection->suspended))
         return "failed";
     sr_driver_status(volume->collection, &status);
     return status.record.failed ? "failed" : "live";
@@ -309,7 +325,7 @@ static bool fill_collection(struct arena *arena, struct sr_collection *collectio
     out->volumes = take(arena, collection->n_volumes * sizeof(*out->volumes));
     if (arena->failed)
         return false;
-    sr_driver_status(collection, &status);
+    sr_status_shown(collection, &status);
     out->name = collection->name;
     out->uuid = uuid_of(arena, &collection->uuid);
     out->role = role_word(status.record.role);

@@ -100,6 +100,24 @@ static void replace(struct sr_core *core, uint64_t id, bool force)
     remember(core, id, SR_ADMIN_REPLACE)->waits_for_disk = true;
 }
 
+/* Whoever waits for the stop is told; the session, if it has ended, begins anew. */
+static void go_on(struct sr_core *core, uint64_t id)
+{
+    struct admin *admin, *next;
+
+    for (admin = TAILQ_FIRST(&core->admins); admin; admin = next) {
+        next = TAILQ_NEXT(admin, link);
+        if (admin->command != SR_ADMIN_STOP)
+            continue;
+        core_answer_admin(core, admin->id, SR_E_CANCELLED, "%s goes on", core->name);
+        core_end_admin(core, admin);
+    }
+    core->stopping = false;
+    core->retry_at_us = 0;
+    core->retry_ms = 0;
+    core_answer_admin(core, id, SR_OK, "%s goes on", core->name);
+}
+
 void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command command, bool force)
 {
     switch (command) {
@@ -115,6 +133,9 @@ void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command comm
             core_handover_undo(core, "this site is stopping");
         core->stopping = true;
         remember(core, id, command);
+        break;
+    case SR_ADMIN_GO_ON:
+        go_on(core, id);
         break;
     case SR_ADMIN_SWITCHOVER:
         core_handover_command(core, id);

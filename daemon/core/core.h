@@ -87,7 +87,8 @@ enum sr_admin_command {
     SR_ADMIN_FAILOVER,   /* at the site that is to serve; force: also on an inconsistent copy */
     SR_ADMIN_DISCARD,    /* in a conflict, at the site that loses: its diverged writes are given up */
     SR_ADMIN_PROBE,      /* asks the peer's core for its record; answered within a second, see status.probed_us */
-    SR_ADMIN_STOP        /* clean shutdown: cool every region; answered when it is done */
+    SR_ADMIN_STOP,       /* clean shutdown: cool every region; answered when it is done */
+    SR_ADMIN_GO_ON       /* there is no shutdown after all: requests and sessions go on */
 };
 
 enum sr_event_type {
@@ -308,6 +309,7 @@ struct sr_core_status {
     uint64_t resync_eta_s;  /* UINT64_MAX: unknown */
     uint64_t since_wall_ms; /* when the present sync state began */
     uint64_t requests;      /* unanswered host requests */
+    bool settled;           /* nothing of the record or the maps is on its way to the metadata */
     bool giving; /* a switchover is under way, or waits for the next handshake: the role goes to the peer */
     bool taking; /* ... comes here */
     uint64_t handover_estimate_us; /* how long hosts would wait in a switchover now */

@@ -117,6 +117,7 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
     fill_resync(core, status);
     status->since_wall_ms = core->since_wall_ms;
     status->requests = core->n_requests;
+    status->settled = !core->building && !core->flying;
 }
 
 uint64_t sr_core_volume_dirty(const struct sr_core *core, uint32_t volume)

@@ -5,6 +5,8 @@ import random
 import threading
 import time
 
+import nbd
+
 import pair
 import stamp
 
@@ -44,6 +46,7 @@ class Collections(pair.Case):
         self.assertEqual(p.status("a", "v3")["name"], "grp")
         for site, words, code in (("a", ("create", "grp", "v4"), 1), ("a", ("create", "v5", "v4"), 1),
                                   ("a", ("create", "new", "nix"), 1), ("b", ("add", "nix", "v4"), 1),
+                                  ("a", ("add", "v5", "v4"), 1), ("b", ("add", "v5", "v4"), 1),
                                   ("a", ("add", "grp", "nix"), 1), ("a", ("delete", "nix"), 1), ("a", ("delete", "v5"), 1),
                                   ("a", ("create", "a b", "v4"), 2), ("a", ("create", "new"), 2)):
             self.assertEqual(p.ctl(site, "collection", *words).code, code, words)
@@ -64,6 +67,59 @@ class Collections(pair.Case):
             p.compare(name)
         self.assertEqual(self.agree(p), {name: [name] for name in NAMES})
         p.ctl_ok("a", "volume", "delete", "v3", "--force=v3")
+
+    def test_a_slow_disk_undoes_it(self):
+        """A write that takes longer than members may wait: all stays as it was, and the write is answered."""
+        p = self.pair(volumes={name: "8MiB" for name in NAMES[:2]}, faults=True, set={"both.stall_budget": "1s"})
+        self.group(p, NAMES[:1])
+        p.wait_sync("v2")
+        handles = {name: p.nbd("a", name) for name in NAMES[:2]}
+        p.fault(p.rule("a", "v2", "op=write delay_ms=6000"))
+        slow = handles["v2"].aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"b" * 4096)), 4096)
+        pair.wait_for(lambda: p.status("a", "v2")["requests"] == 1, 10, "the write is under way")
+        answers = []
+        for site in "a", "b":
+            admin = threading.Thread(target=lambda: answers.append(p.ctl(site, "collection", "add", "grp", "v2")))
+            admin.start()
+            handles["v1"].pwrite(b"c" * 4096, 0)  # held back meanwhile
+            admin.join()
+        self.assertIn(answers[0].code, (1, 4))
+        pair.wait_for(lambda: handles["v2"].poll(100) or handles["v2"].aio_command_completed(slow), 30, "the slow write is answered")
+        p.fault()
+        self.assertEqual(self.agree(p), {"grp": ["v1"], "v2": ["v2"]})
+        p.wait_sync("v2")
+        p.wait_sync("grp")
+        p.ctl_ok("a", "collection", "add", "grp", "v2")
+        self.assertEqual(handles["v2"].pread(4096, 4096), b"b" * 4096)
+        p.compare("v2")
+
+    def test_it_alarms_nobody(self):
+        """What monitoring sees of a change of members is the change, not an outage."""
+        p = self.pair(volumes={name: "8MiB" for name in NAMES[:2]})
+        self.group(p, NAMES[:1])
+        p.wait_sync("v2")
+        last = {site: p.ctl_ok(site, "events").doc["events"][-1]["sequence"] for site in "ab"}
+        stop, alarms = threading.Event(), []
+
+        def watch(site):
+            while not stop.is_set():
+                for one in p.ctl_ok(site, "status").doc["collections"]:
+                    if one["verdict"] != "protected" or any(volume["state"] != "live" for volume in one["volumes"]):
+                        alarms.append((site, one["name"], one["verdict"], one["cause"], one["detail"]))
+        watchers = [threading.Thread(target=watch, args=(site,)) for site in "ab"]
+        for watcher in watchers:
+            watcher.start()
+        for number in range(5):
+            p.ctl_ok("ab"[number % 2], "collection", "add", "grp", "v2")
+            p.ctl_ok("ab"[number % 2], "collection", "remove", "grp", "v2")
+        stop.set()
+        for watcher in watchers:
+            watcher.join()
+        for site in "ab":
+            events = [e for e in p.ctl_ok(site, "events").doc["events"] if e["sequence"] > last[site]]
+            alarms += [(site, e["object"], e["text"]) for e in events if e["level"] in ("error", "warning")]
+            self.assertEqual(sum(e["kind"] == "collection" for e in events), 10)
+        self.assertEqual(alarms, [])
 
     def test_under_load(self):
         """Volumes join and leave while hosts write: no error, no request lost, both copies equal."""
