@@ -218,7 +218,9 @@ static void freeze(struct sim_world *world, unsigned site)
     struct sim_site *me = &world->site[site];
 
     world->stats->freezes++;
-    me->frozen_until_us = world->now_us + some_length_us(world);
+    uint64_t until_us = world->now_us + some_length_us(world);
+    if (me->frozen_until_us < until_us) /* events were put off until then already */
+        me->frozen_until_us = until_us;
     disturb(world, site, me->frozen_until_us);
     sim_trace(world, "  site %u is frozen until %llu", site, (unsigned long long)me->frozen_until_us);
 }
