@@ -48,6 +48,8 @@ void cli_describe_collection(const Syncrep__Control__Collection *c)
     puts("");
     if (c->detail[0])
         printf("cause:       %s\n", c->detail);
+    if (c->warning[0])
+        printf("warning:     %s\n", c->warning);
     if (c->next_command[0])
         printf("next:        %s\n", c->next_command);
     printf("role:        %s at %s, %s at %s%s\n", cli_role(c->role), cli_or_dash(c->site), cli_role(c->peer_role),

@@ -102,7 +102,7 @@ static void print_site(const Syncrep__Control__Status *s)
     }
     puts("");
     for (size_t i = 0; i < s->n_pools; i++)
-        if (s->pools[i]->state != SYNCREP__CONTROL__POOL_STATE__POOL_OK)
+        if (s->pools[i]->state != SYNCREP__CONTROL__POOL_STATE__POOL_OK || s->pools[i]->detail[0])
             printf("pool %s: %s: %s\n", s->pools[i]->name, cli_pool_state(s->pools[i]->state),
                    cli_or_dash(s->pools[i]->detail));
 }
@@ -130,7 +130,7 @@ static void print_table(const struct cli_parts *parts)
     {
         char dirty[SR_SIZE_TEXT_BYTES], percent[16], detail[96], eta[SR_SIZE_TEXT_BYTES];
         bool running = c->resync && c->resync->running;
-        snprintf(detail, sizeof(detail), "%s%s%s%s", c->cause, running && c->resync->eta_known ? ", " : "",
+        snprintf(detail, sizeof(detail), "%s%s%s%s", c->cause[0] || !c->warning[0] ? c->cause : "warning below", running && c->resync->eta_known ? ", " : "",
                  running && c->resync->eta_known ? sr_duration_format(c->resync->eta_s * 1000, eta) : "",
                  running && c->resync->eta_known ? " left" : "");
         cli_table_row(table, (const char *const[]){c->name, cli_verdict(c->verdict), cli_sync(c->sync),
@@ -148,13 +148,16 @@ static void print_troubles(const struct cli_parts *parts)
 
     EACH_COLLECTION(parts, c)
     {
-        if (check_of(c->verdict) == 0 && !c->next_command[0])
+        if (check_of(c->verdict) == 0 && !c->next_command[0] && !c->warning[0])
             continue;
         if (troubles++ >= TROUBLES_SHOWN)
             continue;
         if (troubles == 1)
             puts("");
-        printf("%s: %s\n", c->name, c->detail[0] ? c->detail : cli_or_dash(c->cause));
+        if (c->detail[0] || c->cause[0] || !c->warning[0])
+            printf("%s: %s\n", c->name, c->detail[0] ? c->detail : cli_or_dash(c->cause));
+        if (c->warning[0])
+            printf("%s: warning: %s\n", c->name, c->warning);
         if (c->next_command[0])
             printf("  next: %s\n", c->next_command);
     }

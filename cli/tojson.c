@@ -152,6 +152,7 @@ json_t *cli_json_collection(const Syncrep__Control__Collection *c)
     put_text(o, "sync", cli_sync(c->sync));
     put_text(o, "cause", c->cause);
     put_text(o, "detail", c->detail);
+    put_text(o, "warning", c->warning);
     put_text(o, "next_command", c->next_command);
     put_text(o, "role", cli_role(c->role));
     put_text(o, "peer_role", cli_role(c->peer_role));

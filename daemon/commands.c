@@ -324,6 +324,19 @@ static const char *role_cause(const struct sr_collection *collection, const stru
     return text;
 }
 
+static void watch_space(struct sr_collection *collection, const struct sr_core_status *status)
+{
+    struct sr_watch *told = &collection->watch;
+    char text[SR_SITE_TEXT];
+    bool full = sr_status_warning(collection, status, text, sizeof(text))[0] != '\0';
+
+    if (full == told->full)
+        return;
+    told->full = full;
+    emit(collection, "pool", full ? SR_LOG_WARNING : SR_LOG_NOTICE, full ? text : "there is space in the pool again");
+    sr_control_state_changed(collection->site->control);
+}
+
 void sr_commands_watch(struct sr_collection *collection)
 {
     struct sr_watch *told = &collection->watch;
@@ -335,13 +348,14 @@ void sr_commands_watch(struct sr_collection *collection)
     sr_status_shown(collection, &status);
     bool sync =
         !told->known || told->sync != status.sync || told->cause != status.cause || told->verdict != status.verdict;
+    watch_space(collection, &status);
     bool role = !told->known || told->role != status.record.role || told->serving != status.serving;
     if (!sync && !role)
         return;
     role_cause(collection, &status, role_why, sizeof(role_why));
     *told = (struct sr_watch){true,          status.sync,        status.verdict,
                               status.cause,  status.record.role, status.serving,
-                              status.record.gen};
+                              status.record.gen, told->full};
     if (sync) {
         snprintf(text, sizeof(text), "%s%s%s%s, %s%s%s", sr_sync_word(status.sync),
                  status.cause != SR_CAUSE_NONE ? " (" : "", sr_cause_name(status.cause),

@@ -97,6 +97,7 @@ struct sr_watch { /* what was told to those who follow events */
     enum sr_role role;
     bool serving;
     struct sr_uuid gen;
+    bool full; /* the warning of a full pool */
 };
 
 struct sr_collection {
@@ -363,6 +364,9 @@ void sr_status_request(struct sr_site *site, struct sr_control_call *call, const
 const char *sr_status_next_command(const struct sr_collection *collection, const struct sr_core_status *status,
                                    char *out, size_t out_bytes);
 void sr_status_shown(const struct sr_collection *collection, struct sr_core_status *status); /* for people */
+/* What an operator should know although hosts are served and copies may be in sync: the pool is full here; "" if it is not. */
+const char *sr_status_warning(const struct sr_collection *collection, const struct sr_core_status *status, char *out,
+                              size_t out_bytes);
 const char *sr_sync_word(enum sr_sync sync);
 const char *sr_made_by_word(enum sr_made_by made_by);
 uint64_t sr_status_synced_wall_ms(const struct sr_core_status *status); /* now, if in sync; 0: never known */

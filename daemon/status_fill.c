@@ -109,6 +109,8 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
                *peer = collection->site->config->peer_name;
 
     out[0] = '\0';
+    if (status->sync == SR_SYNC_IN_SYNC && sr_status_warning(collection, status, out, out_bytes)[0])
+        snprintf(out, out_bytes, "syncrepctl pool list   (free space at site %s; hosts go on by themselves)", site);
     if (status->sync == SR_SYNC_IN_SYNC)
         return out;
     const struct sr_volume *homeless = NULL;
@@ -148,6 +150,38 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
     return out;
 }
 
+/* ---- a full pool ------------------------------------------------------------------------------------------------- */
+
+#define ROOM_BYTES SR_MIB /* beyond what was asked for: file systems need some for themselves */
+
+/* The core knows that a write failed, the file system whether there is room again. */
+static bool is_full(const struct sr_volume *volume)
+{
+    const struct sr_collection *collection = volume->collection;
+    uint64_t wanted, free_bytes, total_bytes;
+
+    if (!collection || !collection->core || !collection->serving)
+        return false;
+    wanted = sr_core_volume_no_space(collection->core, volume->index);
+    if (wanted == 0 || volume->meta.imported || !volume->pool || !volume->pool->pool)
+        return wanted > 0;
+    return sr_pool_space(volume->pool->pool, &free_bytes, &total_bytes) != SR_OK || free_bytes < wanted + ROOM_BYTES;
+}
+
+const char *sr_status_warning(const struct sr_collection *collection, const struct sr_core_status *status, char *out,
+                              size_t out_bytes)
+{
+    out[0] = '\0';
+    for (uint32_t i = 0; i < collection->n_volumes && !out[0] && status->serving; i++) {
+        const struct sr_volume *volume = collection->volumes[i];
+        if (is_full(volume))
+            snprintf(out, out_bytes, "%s %s is full here: hosts of volume %s get \"no space left\" for writes that need new space",
+                     volume->meta.imported ? "the device" : "pool",
+                     volume->meta.imported ? volume->meta.path : volume->meta.pool, volume->meta.name);
+    }
+    return out;
+}
+
 /* ---- pools ------------------------------------------------------------------------------------------------------
  */
 
@@ -172,6 +206,9 @@ static void fill_pool(struct arena *arena, struct sr_site *site, const struct sr
         sr_pool_space(pool->pool, &out->free_bytes, &out->total_bytes);
     TAILQ_FOREACH (volume, &site->volumes, link)
         out->volumes += volume->pool == pool;
+    TAILQ_FOREACH (volume, &site->volumes, link)
+        if (volume->pool == pool && !volume->meta.imported && is_full(volume))
+            out->detail = (char *)"full: hosts get \"no space left\" for writes that need new space";
 }
 
 static size_t fill_pools(struct arena *arena, struct sr_site *site, Syncrep__Control__Pool ***list)
@@ -340,6 +377,7 @@ static bool fill_collection(struct arena *arena, struct sr_collection *collectio
     out->switchover_pause_us = status.handover_took_us;
     fill_sync(&status, out);
     out->detail = text_of(arena, collection->peer_fault[0] ? collection->peer_fault : status.detail);
+    out->warning = text_of(arena, sr_status_warning(collection, &status, next, sizeof(next)));
     out->next_command = text_of(arena, sr_status_next_command(collection, &status, next, sizeof(next)));
     fill_resync(&status, resync);
     fill_counters(&status, counters);

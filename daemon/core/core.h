@@ -336,6 +336,9 @@ uint64_t sr_core_session(const struct sr_core *core);
 /* Out-of-sync blocks of one volume. */
 uint64_t sr_core_volume_dirty(const struct sr_core *core, uint32_t volume);
 
+/* A host's write of so many bytes found no space in this site's pool, and none there has succeeded since; 0: none. */
+uint64_t sr_core_volume_no_space(const struct sr_core *core, uint32_t volume);
+
 /* Aborts if an invariant of the state table is broken; tests call it after every step. */
 void sr_core_check(const struct sr_core *core);
 

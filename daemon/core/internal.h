@@ -161,6 +161,7 @@ struct volume {
     struct sr_rangelock locks;
     uint64_t *bad; /* sorted block numbers */
     uint32_t n_bad;
+    uint64_t full_offset, full_length; /* a write there found no space here; 0: none did, or one has succeeded since */
     bool too_bad; /* more unreadable blocks than are listed: the resync leaves the rest of it dirty */
 };
 

@@ -514,6 +514,20 @@ void core_on_host(struct sr_core *core, const struct sr_host_request *host)
     core_new_request(core, host);
 }
 
+/* What operators see while the pool is full.  That other blocks can be written, which have their space, says nothing. */
+static void note_space(const struct request *request, enum sr_error error)
+{
+    struct volume *volume = request->volume;
+    bool there = request->offset < volume->full_offset + volume->full_length &&
+                 volume->full_offset < request->offset + request->length;
+    if (error == SR_E_NO_SPACE) {
+        volume->full_offset = request->offset;
+        volume->full_length = request->length;
+    } else if (error == SR_OK && there) {
+        volume->full_length = 0;
+    }
+}
+
 void core_request_io_done(struct sr_core *core, struct request *request, enum sr_error error)
 {
     request->io = 0;
@@ -525,6 +539,8 @@ void core_request_io_done(struct sr_core *core, struct request *request, enum sr
             core_replica_failed(core, volume, "write", error);
         return;
     }
+    if (wrote)
+        note_space(request, error);
     if (wrote && error == SR_E_NO_SPACE)
         core_say(core, SR_LOG_WARNING,
                  "no space left in the pool here: hosts get errors for writes that need new space");

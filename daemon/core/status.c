@@ -125,3 +125,9 @@ uint64_t sr_core_volume_dirty(const struct sr_core *core, uint32_t volume)
     SR_ASSERT(volume < core->n_volumes);
     return sr_dirtymap_count(&core->volumes[volume].map);
 }
+
+uint64_t sr_core_volume_no_space(const struct sr_core *core, uint32_t volume)
+{
+    SR_ASSERT(volume < core->n_volumes);
+    return core->volumes[volume].full_length;
+}

@@ -5,6 +5,7 @@ import os
 
 import pair
 import stamp
+import tools
 
 MIB = pair.MIB
 POOL = 96 * MIB
@@ -51,7 +52,10 @@ class PoolFull(pair.Case):
         writer.quiesce()
         writer.check()  # reads work
         self.assertEqual(p.ctl_ok("a", "volume", "show", "v").doc["volume"]["state"], "live")
+        self.assert_warned(p)
         os.unlink(ballast)
+        pair.wait_for(lambda: not p.status("a", "v")["warning"], 10, "the warning goes with its cause")
+        self.assertEqual(p.ctl_ok("a", "pool", "list").doc["pools"][0]["detail"], "")
         writer.errors.clear()
         writer.start()
         writer.wait_acknowledged(500)
@@ -61,6 +65,17 @@ class PoolFull(pair.Case):
         self.assertEqual(writer.errors[errno.ENOSPC], 0)
         p.compare("v")
         writer.check()
+
+    def assert_warned(self, p):
+        """In sync and protected, and yet everybody who asks learns why writes fail."""
+        shown = p.status("a", "v")
+        self.assertEqual((shown["verdict"], shown["cause"]), ("protected", ""))
+        self.assertIn("pool pool is full", shown["warning"])
+        self.assertIn("pool list", shown["next_command"])
+        self.assertEqual(p.status("b", "v")["warning"], "")
+        self.assertIn("full", p.ctl_ok("a", "pool", "list").doc["pools"][0]["detail"])
+        for verb in (["status"], ["status", "v"], ["pool", "list"], ["events"]):
+            self.assertIn("full", tools.plain_ctl(p, "a", *verb)[1], verb)
 
     def test_both(self):
         p = self.full_pair("a", "b")

@@ -18,7 +18,7 @@ start_fake vm1:protected vm2:resyncing shop-db:exposed vm4:offline
 golden help --help
 for verb in status wait pause resume replace "volume create" "volume list" "volume show" "volume delete" \
     "collection list" "collection show" "collection create" "collection add" \
-    "collection remove" "collection delete" "pool list" events tune reload switchover failback failover resolve; do
+    "collection remove" "collection delete" "pool list" "pool create" events tune reload switchover failback failover resolve; do
     golden "help-${verb/ /-}" $verb --help
     grep -q '^Examples:' "$DIR/out" || fail "'$verb --help' has no examples"
 done
