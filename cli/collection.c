@@ -151,6 +151,7 @@ static int run_show(struct cli *cli, int argc, char **argv)
         exit = cli_fail(cli, &why);
     } else if (cli->json) {
         json_t *document = cli_document(cli, true);
+        json_object_set_new(document, "site", cli_json_text(response->collections->site));
         json_object_set_new(document, "collection", cli_json_collection(response->collections->collections[0]));
         cli_print_json(document, false);
     } else {

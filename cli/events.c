@@ -40,6 +40,8 @@ static int receive(struct cli *cli, bool follow, json_t *all)
 
     for (;;) {
         Syncrep__Control__Response *response = cli_receive(cli, deadline_ms, &why);
+        if (!response && follow && why.exit == CLI_TIMED_OUT)
+            cli_failure(&why, CLI_TIMED_OUT, "timeout", "", "", "the time given with --timeout is over");
         if (!response)
             return cli_fail(cli, &why);
         bool last = response->last;

@@ -127,6 +127,10 @@ static bool leading_options(struct cli *cli, int argc, char **argv, int *exit)
         switch (c) {
         case 'C':
             cli->control_path = optarg;
+            if (!optarg[0]) {
+                *exit = cli_usage_error(cli, "--control", "--control: the path of a socket is missing");
+                return true;
+            }
             break;
         case 'J':
             cli->json = true;

@@ -70,6 +70,8 @@ static int take_global(struct cli *cli, int c, bool *seen_timeout)
     switch (c) {
     case 'C':
         cli->control_path = optarg;
+        if (!optarg[0])
+            return cli_usage_error(cli, "--control", "--control: the path of a socket is missing");
         return CLI_DONE;
     case 'J':
         cli->json = true;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "control/tune.h"
 #include "site.h"
 
@@ -123,33 +124,58 @@ static void delete (struct sr_site *site, struct sr_control_call *call,
 
 /* ---- limits, configuration ---------------------------------------------------------------------------------- */
 
-static void tune(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__TuneRequest *req)
+/* Into `tuning`, which is not applied yet.  False: the call was answered. */
+static bool set_limit(struct sr_control_call *call, const char *name, const char *value, struct sr_core_tuning *tuning)
 {
     enum sr_tune_key key;
     uint64_t number;
     char text[SR_SITE_TEXT];
-    enum sr_error error = sr_tune_parse(req->key, req->value, &key, &number, text, sizeof(text));
+    enum sr_error error = sr_tune_parse(name, value, &key, &number, text, sizeof(text));
 
     if (error != SR_OK) {
-        sr_control_reply_error(call, error, req->key, NULL, "%s", text);
-        return;
+        sr_control_reply_error(call, error, name, NULL, "%s", text);
+        return false;
     }
     switch (key) {
     case SR_TUNE_RESYNC_MIN_RATE:
-        site->tuning.resync_min_bytes_per_s = number;
+        tuning->resync_min_bytes_per_s = number;
         break;
     case SR_TUNE_RESYNC_MAX_RATE:
-        site->tuning.resync_max_bytes_per_s = number;
+        tuning->resync_max_bytes_per_s = number;
         break;
     case SR_TUNE_RESYNC_LATENCY_FACTOR:
-        site->tuning.resync_latency_factor_percent = (uint32_t)number;
+        tuning->resync_latency_factor_percent = (uint32_t)number;
         break;
     case SR_TUNE_STALL_BUDGET:
-        site->tuning.stall_budget_ms = (uint32_t)number;
+        tuning->stall_budget_ms = (uint32_t)number;
         break;
     }
+    return true;
+}
+
+static void tune(struct sr_site *site, struct sr_control_call *call, const Syncrep__Control__TuneRequest *req)
+{
+    struct sr_core_tuning tuning = site->tuning;
+    bool good = set_limit(call, req->key, req->value, &tuning);
+    char min[SR_SIZE_TEXT_BYTES], max[SR_SIZE_TEXT_BYTES];
+
+    for (size_t i = 0; good && i < req->n_more; i++)
+        good = set_limit(call, req->more[i]->key, req->more[i]->value, &tuning);
+    if (!good)
+        return;
+    if (tuning.resync_max_bytes_per_s != 0 && tuning.resync_max_bytes_per_s < tuning.resync_min_bytes_per_s) {
+        sr_control_reply_error(call, SR_E_INVALID, req->key, NULL,
+                               "resync_max_rate (%s) would be below resync_min_rate (%s): it is at least that, or 0 for no "
+                               "limit",
+                               sr_size_format(tuning.resync_max_bytes_per_s, max),
+                               sr_size_format(tuning.resync_min_bytes_per_s, min));
+        return;
+    }
+    site->tuning = tuning;
     sr_driver_tune(site);
     sr_log(SR_LOG_NOTICE, "%s is %s until the next restart", req->key, req->value);
+    for (size_t i = 0; i < req->n_more; i++)
+        sr_log(SR_LOG_NOTICE, "%s is %s until the next restart", req->more[i]->key, req->more[i]->value);
     sr_control_reply_done(call, req->key, NULL, "%s is %s until the next restart", req->key, req->value);
 }
 

@@ -567,11 +567,13 @@ static void answer_ended(struct sr_collection *collection)
 {
     struct sr_site *site = collection->site;
     struct sr_admin *admin, *next;
+    char text[SR_NAME_BYTES + 80];
 
+    snprintf(text, sizeof(text), "%s is just being deleted or replaced here, or its members change", collection->name);
     for (admin = STAILQ_FIRST(&site->admins); admin; admin = next) {
         next = STAILQ_NEXT(admin, link);
         if (admin->collection == collection)
-            answer(site, admin->id, SR_E_CANCELLED, "the collection is being ended");
+            answer(site, admin->id, SR_E_CANCELLED, text);
     }
     run_answered(site);
 }

@@ -66,8 +66,9 @@ static void dropped(void *arg, uint64_t tag, enum sr_error error)
         sr_driver_halt(site, sr_meta_failure(site->meta));
         return;
     }
-    sr_log(SR_LOG_NOTICE, "volume %s: deleted", volume->meta.name);
-    sr_control_emit(site->control, SR_LOG_NOTICE, "volume", volume->meta.name, sr_driver_wall_ms(), "deleted");
+    const char *what = volume->meta.state == SR_VOLUME_PENDING ? "its creation was undone" : "deleted";
+    sr_log(SR_LOG_NOTICE, "volume %s: %s", volume->meta.name, what);
+    sr_control_emit(site->control, SR_LOG_NOTICE, "volume", volume->meta.name, sr_driver_wall_ms(), "%s", what);
     sr_removed_fn fn = removal->fn;
     void *fn_arg = removal->arg;
     memcpy(name, volume->meta.name, sizeof(name));

@@ -58,11 +58,13 @@ static void replaced(void *arg, struct sr_collection *collection, enum sr_error 
 static void go_on(struct replacing *replacing)
 {
     struct sr_collection *collection = replacing->collection;
-    char text[SR_SITE_TEXT + 2 * SR_NAME_BYTES];
+    char text[SR_SITE_TEXT + 2 * SR_NAME_BYTES + 64];
     enum sr_error error = sr_driver_start(collection, SR_LOCK_WAIT_MS / 10);
 
     if (error != SR_OK) {
-        snprintf(text, sizeof(text), "%s cannot be replaced: %s", collection->name, collection->fault);
+        bool in_the_way = error == SR_E_CORRUPT || error == SR_E_IDENTITY;
+        snprintf(text, sizeof(text), "%s cannot be replaced: %s%s", collection->name, collection->fault,
+                 in_the_way ? ": move that file away, and replace again makes it anew" : "");
         finish(replacing, error, text);
         return;
     }

@@ -48,6 +48,14 @@ static enum sr_error say(const struct making *making, int error, const char *wha
                         making->pool->directory, making->final, strerror(error));
 }
 
+static enum sr_error too_large(const struct making *making)
+{
+    return sr_pool_fail(making->text, making->text_bytes, SR_E_TOO_LARGE,
+                        "%s/%s: a file of %llu bytes is larger than the file system of the pool takes (ext4: 16 TiB less a "
+                        "block); make a smaller volume, or the pool on XFS",
+                        making->pool->directory, making->final, (unsigned long long)making->image->size_bytes);
+}
+
 /* ---- zeroes ------------------------------------------------------------------------------------------------ */
 
 static int write_zeroes_at(int fd, const uint8_t *zeroes, uint64_t at, size_t bytes)
@@ -119,7 +127,7 @@ static enum sr_error fill(const struct making *making)
     enum sr_error error;
 
     if (ftruncate(making->fd, (off_t)making->image->size_bytes) < 0)
-        return say(making, errno, "set the size of");
+        return errno == EFBIG ? too_large(making) : say(making, errno, "set the size of");
     error = sr_mark_write(making->fd, &making->image->volume);
     if (error)
         return sr_pool_fail(making->text, making->text_bytes, error, "cannot mark %s/%s with its volume: %s",

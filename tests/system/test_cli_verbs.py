@@ -107,6 +107,7 @@ class Cli(pair.Case):
                      [*create, "v w", "--size", "8MiB"], [*create, "v\n", "--size", "8MiB"],
                      [*create, "v\u00e4", "--size", "8MiB"], [*create, "v", "--size", "8MiB", "--size", "9MiB"],
                      [*create, "v", "--import", "relative"], ["pause", "v", "--wait=soon"],
+                     ["--control", "", "status"], ["status", "--control", ""],
                      ["--timeout", "0", "status"], ["--timeout", "5", "status"]):
             with self.subTest(args=args):
                 done, out, err = tools.plain_ctl(self.p, "a", *args)
@@ -220,6 +221,36 @@ class Cli(pair.Case):
             self.assertIn(process.wait(timeout=10), (0, -signal.SIGINT, 130))
             process.stdout.close()
             p.ctl_ok("a", "resume", "v", "--wait")
+
+    def test_the_time_given_to_follow_is_over(self):
+        """That is no fault of the daemon's."""
+        p = self.p = self.pair()
+        done, out, err = tools.plain_ctl(p, "a", "events", "--follow", "--timeout", "300ms")
+        self.assertEqual(done, TIMED_OUT)
+        self.assertIn("time given", err)
+        self.assertNotIn("does not answer", err)
+
+    def test_tune_is_all_or_nothing(self):
+        p = self.p = self.pair()
+        self.check(DONE, "a", "tune", "resync_min_rate=8MiB", "resync_max_rate=16MiB")
+        for bad in ("resync_max_rate=4MiB",), ("resync_min_rate=32MiB",), ("resync_min_rate=1MiB", "nix=1"), \
+                ("resync_min_rate=1MiB", "stall_budget=never"), ("resync_min_rate=64KiB", "resync_max_rate=32KiB"):
+            self.check(USAGE, "a", "tune", *bad)
+        log = p.log("a")
+        for value in "32MiB", "1MiB", "64KiB":
+            self.assertNotIn(f"resync_min_rate is {value}", log, "applied although it was refused")
+        # What fits only together, whichever comes first
+        doc = self.check(DONE, "a", "tune", "resync_min_rate=32MiB", "resync_max_rate=64MiB", "resync_latency_factor=3.0")
+        self.assertEqual([one["name"] for one in doc["results"]],
+                         ["resync_min_rate", "resync_max_rate", "resync_latency_factor"])
+        self.check(DONE, "a", "tune", "resync_max_rate=8MiB", "resync_min_rate=4MiB")
+
+    def test_shown_with_its_site(self):
+        p = self.p = self.pair(volumes={"v": "8MiB"})
+        for site in pair.SITES:
+            for verb in "volume", "collection":
+                for words in ["list"], ["show", "v"]:
+                    self.assertEqual(p.ctl_ok(site, verb, *words).doc["site"], site)
 
     def test_a_reader_that_leaves(self):
         p = self.p = self.pair(volumes={"v": "8MiB"})

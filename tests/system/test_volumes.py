@@ -231,6 +231,8 @@ class Resized(pair.Case):
             handle = p.nbd("a", "v")
             self.assertEqual(handle.get_size(), 16 << 20)
             handle.pwrite(b"x" * 4096, (16 << 20) - 4096)
+            refused = p.ctl("b", "replace", "v")
+            self.assertIn("move that file away", refused.error["message"])
             p.stop("b")
             os.unlink(p.image("b", "v"))
             p.start("b")

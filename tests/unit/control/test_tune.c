@@ -37,6 +37,11 @@ static void units_are_understood(void **state)
     accepts("resync_max_rate", "0", SR_TUNE_RESYNC_MAX_RATE, 0);
     accepts("resync_latency_factor", "200", SR_TUNE_RESYNC_LATENCY_FACTOR, 200);
     accepts("resync_latency_factor", "150%", SR_TUNE_RESYNC_LATENCY_FACTOR, 150);
+    accepts("resync_latency_factor", "100", SR_TUNE_RESYNC_LATENCY_FACTOR, 100);
+    accepts("resync_latency_factor", "2.0", SR_TUNE_RESYNC_LATENCY_FACTOR, 200);
+    accepts("resync_latency_factor", "2", SR_TUNE_RESYNC_LATENCY_FACTOR, 200);
+    accepts("resync_latency_factor", "1.05", SR_TUNE_RESYNC_LATENCY_FACTOR, 105);
+    accepts("resync_latency_factor", "100.0", SR_TUNE_RESYNC_LATENCY_FACTOR, 10000);
     accepts("stall_budget", "1500ms", SR_TUNE_STALL_BUDGET, 1500);
 }
 
@@ -47,7 +52,12 @@ static void nonsense_is_refused_with_what_was_expected(void **state)
     refuses("resync_min_rate", "0", "64KiB");
     refuses("resync_min_rate", "fast", "4MiB");
     refuses("resync_max_rate", "2TiB", "no limit");
-    refuses("resync_latency_factor", "99", "percent");
+    refuses("resync_latency_factor", "0.9", "percent");
+    refuses("resync_latency_factor", "99%", "factor from 1.0");
+    refuses("resync_latency_factor", "100.1", "percent");
+    refuses("resync_latency_factor", "2.", "percent");
+    refuses("resync_latency_factor", ".5", "percent");
+    refuses("resync_latency_factor", "2.000", "percent");
     refuses("resync_latency_factor", "99999999999999999999", "percent");
     refuses("resync_latency_factor", "", "percent");
     refuses("stall_budget", "5", "duration");

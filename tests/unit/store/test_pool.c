@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -208,6 +210,26 @@ static void images_are_sparse_or_written_through(void **state)
     assert_true(st.st_blocks * 512 >= (blkcnt_t)VOLUME_BYTES);
     image.size_bytes = VOLUME_BYTES + 512;
     assert_int_equal(sr_pool_image_create(pool, &image, NULL, NULL, text, sizeof(text)), SR_E_INVALID);
+    sr_pool_close(pool);
+}
+
+static void a_file_larger_than_the_file_system_takes_is_explained(void **state)
+{
+    struct sr_pool *pool = new_pool();
+    struct sr_pool_image image = image_of(&volume_a, false);
+    struct rlimit before, small;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = VOLUME_BYTES / 2;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    enum sr_error error = sr_pool_image_create(pool, &image, NULL, NULL, text, sizeof(text));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(error, SR_E_TOO_LARGE);
+    assert_non_null(strstr(text, "larger than the file system of the pool takes"));
+    assert_false(exists("v.img"));
     sr_pool_close(pool);
 }
 
@@ -501,6 +523,7 @@ int main(void)
         TEST(a_damaged_identity_is_refused),
         TEST(leftovers_of_a_crash_are_swept),
         TEST(images_are_sparse_or_written_through),
+        TEST(a_file_larger_than_the_file_system_takes_is_explained),
         TEST(an_image_never_replaces_anything),
         TEST(an_image_does_not_replace_what_came_meanwhile),
         TEST(an_image_of_another_volume_is_neither_opened_nor_deleted),
