@@ -560,6 +560,10 @@ enum sr_error sr_driver_start(struct sr_collection *collection, uint32_t lock_wa
     site->stepping = true;
     sr_core_start(collection->core, &event, &site->actions);
     perform(collection, true);
+    struct sr_core_status status;
+    sr_driver_status(collection, &status);
+    if (collection->serving && !status.serving) /* the core before did */
+        serve(collection, false);
     return SR_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "member_rules.h"
 #include "members.h"
 
 struct answer {
@@ -14,6 +15,7 @@ struct answer {
     struct sr_volume_rpc request;
     uint64_t link;
     bool relink; /* behind the answer both collections are linked up: the other site's cores began anew */
+    struct sr_uuid left;
 };
 
 static struct answer *answer_later(struct sr_site *site, const struct sr_volume_rpc *request)
@@ -23,14 +25,14 @@ static struct answer *answer_later(struct sr_site *site, const struct sr_volume_
     if (!answer)
         sr_rpc_reply(site, request, SR_E_NO_MEMORY, "out of memory");
     else
-        *answer = (struct answer){site, *request, site->link_number, false};
+        *answer = (struct answer){site, *request, site->link_number, false, request->generation};
     return answer;
 }
 
 /* Of the collection that a volume leaves and of the one that it joins. */
-static void link_pair(struct sr_site *site, const struct sr_volume_rpc *rpc, bool up)
+static void link_pair(struct sr_site *site, const struct sr_uuid *joined, const struct sr_uuid *left, bool up)
 {
-    const struct sr_uuid *uuids[2] = {&rpc->collection, &rpc->generation};
+    const struct sr_uuid *uuids[2] = {joined, left};
 
     for (int i = 0; i < 2; i++) {
         struct sr_collection *collection = sr_table_collection(site, uuids[i]);
@@ -48,7 +50,7 @@ static void give(void *arg, enum sr_error error, const char *text)
     if (answer->site->link_is_up && answer->link == answer->site->link_number) {
         sr_rpc_reply(answer->site, &answer->request, error, text);
         if (answer->relink && error == SR_OK)
-            link_pair(answer->site, &answer->request, true);
+            link_pair(answer->site, &answer->request.collection, &answer->left, true);
     }
     free(answer);
 }
@@ -64,6 +66,16 @@ static void pending_kept(void *arg, uint64_t tag, enum sr_error error)
         give(answer, SR_OK, "");
 }
 
+static void promised(void *arg, uint64_t tag, enum sr_error error)
+{
+    struct answer *answer = arg;
+
+    if (error == SR_OK)
+        sr_log(SR_LOG_INFO, "a volume may move to collection %s: site %s decides", answer->request.name,
+               answer->site->config->peer_name);
+    pending_kept(arg, tag, error);
+}
+
 static void put_pending(struct sr_volume *volume, const struct sr_uuid *to, const char *name, struct answer *answer)
 {
     struct sr_meta_change change = {.put_volume = &volume->meta};
@@ -71,7 +83,7 @@ static void put_pending(struct sr_volume *volume, const struct sr_uuid *to, cons
     volume->meta.pending_collection = *to;
     memset(volume->meta.pending_name, 0, sizeof(volume->meta.pending_name));
     memcpy(volume->meta.pending_name, name, strlen(name));
-    sr_catalog_commit(volume->site, &change, pending_kept, answer);
+    sr_catalog_commit(volume->site, &change, name[0] ? promised : pending_kept, answer);
 }
 
 static void on_prepare(struct sr_volume *volume, const struct sr_volume_rpc *request)
@@ -130,7 +142,7 @@ static void on_abort(struct sr_volume *volume, const struct sr_volume_rpc *reque
     if (!answer)
         return;
     answer->relink = true;
-    link_pair(volume->site, request, false);
+    link_pair(volume->site, &request->collection, &request->generation, false);
     put_pending(volume, &none, "", answer);
 }
 
@@ -166,7 +178,7 @@ static void confirmed(void *arg, enum sr_error error, const struct sr_volume_rpc
 
     (void)reply;
     if (error == SR_OK)
-        link_pair(adoption->site, &adoption->rpc, true);
+        link_pair(adoption->site, &adoption->rpc.collection, &adoption->rpc.generation, true);
     free(adoption);
 }
 
@@ -204,7 +216,76 @@ void sr_members_adopt(struct sr_volume *volume)
 static void on_adopted(struct sr_volume *volume, const struct sr_volume_rpc *request)
 {
     sr_rpc_reply(volume->site, request, SR_OK, NULL);
-    link_pair(volume->site, request, true);
+    link_pair(volume->site, &request->collection, &request->generation, true);
+}
+
+/* It was decided here, and the other site has gone on without having heard of it. */
+static void on_yield(struct sr_volume *volume, const struct sr_volume_rpc *request)
+{
+    struct sr_site *site = volume->site;
+    const struct sr_volume *namesake = sr_table_volume_named(site, request->name);
+    bool known = sr_table_collection(site, &request->collection) != NULL;
+    bool taken = !known && (sr_table_collection_called(site, request->name) || (namesake && namesake != volume));
+    struct answer *answer;
+
+    if (sr_uuid_equal(&volume->meta.collection, &request->collection)) {
+        sr_rpc_reply(site, request, SR_OK, NULL);
+        return;
+    }
+    if (volume->operation || taken) {
+        sr_rpc_reply(site, request, taken ? SR_E_EXISTS : SR_E_BUSY,
+                     taken ? "its name is taken there" : "another operation on it is under way there");
+        return;
+    }
+    answer = answer_later(site, request);
+    if (!answer)
+        return;
+    answer->relink = true;
+    answer->left = volume->meta.collection;
+    sr_log(SR_LOG_WARNING, "volume %s: site %s was made active before it heard that it is in collection %s: back to %s",
+           volume->meta.name, site->config->peer_name, volume->collection->name, request->name);
+    sr_members_yield(volume, &request->collection, request->name, &request->generation, give, answer);
+}
+
+struct yielding {
+    struct sr_site *site;
+    struct sr_uuid volume, here, there; /* in which collections it is */
+};
+
+static void yielded(void *arg, enum sr_error error, const struct sr_volume_rpc *reply)
+{
+    struct yielding *yielding = arg;
+    struct sr_site *site = yielding->site;
+    struct sr_volume *volume = sr_table_volume(site, &yielding->volume);
+
+    if (error == SR_OK && volume) {
+        sr_members_forget_pending(volume);
+        link_pair(site, &yielding->here, &yielding->there, true);
+    } else if (reply && volume) {
+        sr_log(SR_LOG_ERROR, "volume %s: members differ, and site %s cannot take its decision back: %s",
+               volume->meta.name, site->config->peer_name, reply->text);
+    }
+    free(yielding);
+}
+
+void sr_members_ask_yield(struct sr_volume *volume)
+{
+    struct sr_site *site = volume->site;
+    struct yielding *yielding = calloc(1, sizeof(*yielding));
+    struct sr_volume_rpc rpc = {
+        .verb = SR_MEMBER_YIELD, .uuid = volume->meta.uuid, .collection = volume->collection->uuid};
+    struct sr_core_status status;
+
+    if (!yielding) {
+        sr_link_events_fault(site, "out of memory");
+        return;
+    }
+    *yielding =
+        (struct yielding){site, volume->meta.uuid, volume->collection->uuid, volume->meta.pending_collection};
+    sr_driver_status(volume->collection, &status);
+    rpc.generation = *sr_member_counts_from(&status.record);
+    memcpy(rpc.name, volume->collection->name, sizeof(rpc.name));
+    sr_rpc_call(site, &rpc, yielded, yielding);
 }
 
 static void on_move(struct sr_volume *volume, const struct sr_volume_rpc *request)
@@ -241,6 +322,9 @@ void sr_members_request(struct sr_site *site, const struct sr_volume_rpc *reques
         break;
     case SR_MEMBER_ADOPTED:
         on_adopted(volume, request);
+        break;
+    case SR_MEMBER_YIELD:
+        on_yield(volume, request);
         break;
     default:
         on_move(volume, request);

@@ -19,7 +19,8 @@
  *       begin, and the other site drops what is pending (MEMBER_ABORT, or at the next contact, when it sees the volume
  *       where it was).
  *   M2  After DECIDE the other site follows: by MEMBER_COMMIT, or at the next contact, when it sees the volume where its
- *       pending entry says (sr_members_adopt).  Cores are linked up only when both sites have the same members.
+ *       pending entry says (sr_members_adopt).  Only if it was made active in between the decision is taken back here
+ *       (sr_members_yield).  Cores are linked up only when both sites have the same members.
  *   M3  A new core gets a higher session floor than any before it, so nothing of an old core's session is taken for its.
  *   M4  A core ends only when it has answered all its requests and all that it committed is durable.
  *
@@ -30,6 +31,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "member_rules.h"
 #include "members.h"
 
 #define SETTLE_LOOK_MS 3u
@@ -41,11 +43,14 @@ struct sr_move {
     char volume_name[SR_NAME_BYTES], to_name[SR_NAME_BYTES];
     bool to_is_new, leaves_empty;
     bool coordinates; /* this site is active, and decides */
+    bool yields;      /* it had decided, and takes that back (member_rules.h); else it follows */
+    struct sr_uuid counts_from;
     bool quiet;       /* hosts' requests are held back: the cores end, or have ended */
     bool decided;
     uint64_t link;           /* the connection on which the other site was asked */
     bool compare_again;      /* the sites are to meet anew, since only then lists are settled */
-    struct sr_record record; /* of the collection that it leaves, with which a new one begins */
+    struct sr_record left, joined; /* the records of both, when their cores end; joined: if it exists */
+    struct sr_record record;       /* ... and that of the one that it joins, afterwards */
     uint64_t floor;
     uint32_t cores_left;
     uv_timer_t settling; /* until both are in sync again, so that another move may follow */
@@ -132,7 +137,7 @@ void sr_members_keep_steady(struct sr_collection *collection)
 
 static void start_core(struct sr_collection *collection, const struct sr_move *move)
 {
-    collection->continues = true;
+    collection->continues = collection->serving;
     if (collection->session_floor < move->floor)
         collection->session_floor = move->floor; /* M3 */
     if (sr_driver_start(collection, SR_LOCK_WAIT_MS / 10) != SR_OK)
@@ -153,7 +158,6 @@ static void retable(struct sr_move *move)
     if (!to) {
         to = sr_table_add_collection(site, &move->to, move->to_name);
         if (to) {
-            to->loaded = move->record;
             to->serving = from->serving;
             to->steady_until_us = from->steady_until_us;
             to->suspended = true;
@@ -163,6 +167,7 @@ static void retable(struct sr_move *move)
         sr_driver_halt(site, "out of memory");
         return;
     }
+    to->loaded = move->record;
     if (from->n_volumes == 0)
         sr_table_drop_collection(from);
     else
@@ -316,7 +321,7 @@ static void decide(struct sr_move *move)
     memset(&meta.pending_collection, 0, sizeof(meta.pending_collection));
     memset(meta.pending_name, 0, sizeof(meta.pending_name));
     memcpy(fresh.name, move->to_name, sizeof(fresh.name));
-    if (!sr_table_collection(move->site, &move->to))
+    if (!move->coordinates || !sr_table_collection(move->site, &move->to))
         change.put_collection = &fresh;
     if (volume->collection->n_volumes == 1)
         change.drop_collection = &move->from;
@@ -340,21 +345,40 @@ static void core_ended(struct sr_collection *collection, void *arg)
         abandon(move);
 }
 
-/* Its copies are equal, and whatever its core did is durable: what the record says is what a new core begins with. */
+/* Whatever its core did is durable: what the record says is what a new core begins with. */
 static void look_at(struct sr_move *move, struct sr_collection *collection)
 {
     struct sr_core_status status;
+    bool leaves = sr_uuid_equal(&collection->uuid, &move->from);
 
     sr_driver_status(collection, &status);
     collection->loaded = status.record;
-    if (sr_uuid_equal(&collection->uuid, &move->from))
-        move->record = status.record;
-    enum sr_role role = move->coordinates ? SR_ROLE_ACTIVE : SR_ROLE_ALTERNATE;
-    if (status.record.base_kind != SR_BASE_NONE || !status.record.consistent || status.record.role != role ||
-        status.dirty_blocks != 0)
+    *(leaves ? &move->left : &move->joined) = status.record;
+    bool in_sync = status.record.base_kind == SR_BASE_NONE && status.record.consistent &&
+                   status.record.role == SR_ROLE_ACTIVE && status.dirty_blocks == 0;
+    if (move->coordinates && !in_sync)
         failed(move, SR_E_REFUSED, "a collection went out of sync meanwhile");
     else if (status.requests != 0 || (collection->core && !status.settled)) /* M4 */
         failed(move, SR_E_BUSY, "a collection has work left: try again");
+}
+
+/* With what record the volume goes on. */
+static void choose_record(struct sr_move *move)
+{
+    const struct sr_record *joined = sr_table_collection(move->site, &move->to) ? &move->joined : NULL;
+    struct sr_uuid fresh;
+
+    sr_uuid_generate(&fresh);
+    if (move->coordinates)
+        move->record = joined ? *joined : move->left;
+    else if (!move->yields && sr_member_may_follow(&move->left, joined))
+        sr_member_follow_record(&move->left, joined, &move->record);
+    else if (!move->yields)
+        failed(move, SR_E_REFUSED, "this site has gone on by itself");
+    else if (!sr_member_yield_record(&move->left, joined, &move->counts_from, &fresh, &move->record))
+        failed(move, SR_E_REFUSED, "the copies there are not such that the decision could be taken back");
+    if (sr_uuid_equal(&move->record.gen, &fresh))
+        move->record.gen_wall_ms = sr_driver_wall_ms();
 }
 
 static void end_cores(struct sr_move *move)
@@ -365,6 +389,8 @@ static void end_cores(struct sr_move *move)
     move->cores_left = n;
     for (uint32_t k = 0; k < n; k++)
         look_at(move, list[k]);
+    if (move->error == SR_OK)
+        choose_record(move);
     if (move->error != SR_OK) {
         abandon(move);
         return;
@@ -519,20 +545,35 @@ void sr_members_coordinate(struct sr_volume *volume, struct sr_collection *to, c
 /* ---- following
  * ------------------------------------------------------------------------------------------------------- */
 
-void sr_members_follow(struct sr_volume *volume, sr_moved_fn fn, void *arg)
+/* counts_from: to yield; NULL: to follow. */
+static void go_where_told(struct sr_volume *volume, const struct sr_uuid *to, const char *name,
+                          const struct sr_uuid *counts_from, sr_moved_fn fn, void *arg)
 {
     struct sr_site *site = volume->site;
-    bool known = sr_table_collection(site, &volume->meta.pending_collection) != NULL;
-    struct sr_move *move =
-        site->move ? NULL : new_move(volume, &volume->meta.pending_collection, volume->meta.pending_name, !known);
+    bool known = sr_table_collection(site, to) != NULL;
+    struct sr_move *move = site->move ? NULL : new_move(volume, to, name, !known);
 
     if (!move) {
         fn(arg, site->move ? SR_E_BUSY : SR_E_NO_MEMORY, "members of a collection are just being changed");
         return;
     }
+    move->yields = counts_from != NULL;
+    if (counts_from)
+        move->counts_from = *counts_from;
     move->fn = fn;
     move->arg = arg;
     quieten(move);
+}
+
+void sr_members_follow(struct sr_volume *volume, sr_moved_fn fn, void *arg)
+{
+    go_where_told(volume, &volume->meta.pending_collection, volume->meta.pending_name, NULL, fn, arg);
+}
+
+void sr_members_yield(struct sr_volume *volume, const struct sr_uuid *to, const char *name,
+                      const struct sr_uuid *counts_from, sr_moved_fn fn, void *arg)
+{
+    go_where_told(volume, to, name, counts_from, fn, arg);
 }
 
 static bool concerns(const struct sr_move *move, const struct sr_collection *collection)

@@ -16,6 +16,10 @@ void sr_members_coordinate(struct sr_volume *volume, struct sr_collection *to, c
 /* As the other site has: to the volume's pending collection. */
 void sr_members_follow(struct sr_volume *volume, sr_moved_fn fn, void *arg);
 
+/* The other site cannot follow: back to the collection that it has the volume in.  counts_from: see member_rules.h. */
+void sr_members_yield(struct sr_volume *volume, const struct sr_uuid *to, const char *name,
+                      const struct sr_uuid *counts_from, sr_moved_fn fn, void *arg);
+
 /* Why the collection's members cannot change now, as a verb phrase; NULL: they can.  role: what this site must be. */
 const char *sr_members_unfit(const struct sr_collection *collection, enum sr_role role);
 

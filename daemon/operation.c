@@ -149,6 +149,7 @@ void sr_catalog_request(struct sr_site *site, const struct sr_volume_rpc *reques
     case SR_MEMBER_ABORT:
     case SR_MEMBER_ADOPTED:
     case SR_MEMBER_MOVE:
+    case SR_MEMBER_YIELD:
         sr_members_request(site, request);
         break;
     case SR_VOLUME_DELETE:

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "member_rules.h"
 #include "operation.h"
 
 void sr_reconcile_reset(struct sr_site *site)
@@ -138,19 +139,33 @@ static void say_differs(struct sr_collection *collection, const char *volume)
              collection->site->config->peer_name);
 }
 
-/* A change of members was cut off.  The active site's list is the one that holds: the other one has what it needs to
- * follow as `pending`, and says when it has. */
+/* A change of members was cut off (member_rules.h).  Whoever changes its list says when it has. */
 static void settle_members(struct sr_volume *volume, const struct sr_catalog_volume *theirs)
 {
     struct sr_collection *to = sr_table_collection(volume->site, &theirs->collection);
+    struct sr_catalog_volume mine = {.collection = volume->meta.collection,
+                                     .pending_collection = volume->meta.pending_collection};
+    struct sr_core_status left, joined;
 
     say_differs(volume->collection, volume->meta.name);
-    if (to)
+    sr_driver_status(volume->collection, &left);
+    if (to) {
         say_differs(to, volume->meta.name);
-    if (sr_uuid_equal(&volume->meta.pending_collection, &theirs->collection))
+        sr_driver_status(to, &joined);
+    }
+    switch (sr_member_settle(&mine, theirs, &left.record, to ? &joined.record : NULL)) {
+    case SR_SETTLE_ADOPT:
         sr_members_adopt(volume);
-    else if (!sr_uuid_equal(&theirs->pending_collection, &volume->meta.collection))
+        break;
+    case SR_SETTLE_YIELD:
+        sr_members_ask_yield(volume);
+        break;
+    case SR_SETTLE_AWAIT:
+        break;
+    case SR_SETTLE_DIFFER:
         sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, volume->collection->peer_fault);
+        break;
+    }
 }
 
 static void both_live(struct sr_volume *volume, const struct sr_catalog_volume *theirs)

@@ -409,6 +409,8 @@ void sr_members_dissolve(struct sr_site *site, struct sr_control_call *call, con
 void sr_members_request(struct sr_site *site, const struct sr_volume_rpc *request); /* of the peer */
 /* At a contact: the other site has the volume in a collection that this one knows as pending: it is moved there. */
 void sr_members_adopt(struct sr_volume *volume);
+/* ... or cannot be, since this site was made active: the other one is asked to move it back. */
+void sr_members_ask_yield(struct sr_volume *volume);
 bool sr_members_busy(const struct sr_volume *volume); /* its collection is just being changed */
 /* ... and its core ends, or has ended: commands are refused for a moment. */
 bool sr_members_changing(const struct sr_collection *collection);

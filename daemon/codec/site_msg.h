@@ -73,9 +73,10 @@ enum sr_volume_verb {
     SR_MEMBER_COMMIT = 9,  /* it is there now: follow */
     SR_MEMBER_ABORT = 10,  /* it stays where it is */
     SR_MEMBER_ADOPTED = 11, /* what I had as pending is done here, too */
-    SR_MEMBER_MOVE = 12     /* you are active: move it there */
+    SR_MEMBER_MOVE = 12,    /* you are active: move it there */
+    SR_MEMBER_YIELD = 13    /* I was made active without having heard of it: move it back, there */
 };
-#define SR_VOLUME_VERB_LAST SR_MEMBER_MOVE
+#define SR_VOLUME_VERB_LAST SR_MEMBER_YIELD
 
 /* VOLUME_REQUEST and VOLUME_REPLY.  Which fields a verb uses is the owner's business, but uuid, verb are always
  * there; PREPARE_CREATE also has name, collection, pool and a size of whole blocks within the limits. */

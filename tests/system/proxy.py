@@ -7,7 +7,7 @@ Site a dials TO_B, site b dials TO_A.  Where they lead to is read from `listen` 
 comes in.  Commands on stdin, each answered by "ok":
 
     cut both|ab|ba    nothing passes any more in that direction, no reset, no end; new connections hang
-    heal              everything passes again, what was held back first
+    heal both|ab|ba   everything passes again, what was held back first
     drop              reset all connections (new ones are taken)
     delay MS          each direction takes that much longer
     rate BYTES        a second, in each direction; 0: no limit
@@ -80,7 +80,8 @@ class Wire:
             for direction in ("ab", "ba") if rest[0] == "both" else (rest[0],):
                 self.is_cut[direction] = True
         elif word == "heal":
-            self.is_cut = {"ab": False, "ba": False}
+            for direction in ("ab", "ba") if rest[0] == "both" else (rest[0],):
+                self.is_cut[direction] = False
         elif word == "drop":
             for connection in list(self.connections):
                 self.close(connection, reset=True)
@@ -257,8 +258,8 @@ class Proxy:
     def cut(self, direction="both"):
         self.command(f"cut {direction}")
 
-    def heal(self):
-        self.command("heal")
+    def heal(self, direction="both"):
+        self.command(f"heal {direction}")
 
     def drop(self):
         self.command("drop")
