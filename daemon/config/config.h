@@ -49,11 +49,11 @@ struct sr_config_address {
     char *path;    /* absolute path of a Unix socket, else NULL */
 };
 
-/* All three set, or all three NULL. */
 struct sr_config_place { /* in the file, both from 1; 0: not given */
     int line, column;
 };
 
+/* All three set, or all three NULL. */
 struct sr_config_tls {
     char *ca, *certificate, *key;
     struct sr_config_place ca_at, certificate_at, key_at;
