@@ -137,6 +137,22 @@ static bool may_delete(struct deletion *deletion)
     return true;
 }
 
+/* The other site, or another command, was first: its removal answers both. */
+static bool join(struct sr_site *site, struct sr_control_call *call, struct sr_volume *volume)
+{
+    struct deletion *deletion = calloc(1, sizeof(*deletion));
+
+    if (!deletion)
+        return false;
+    deletion->call = call;
+    deletion->peer = site->config->peer_name;
+    memcpy(deletion->name, volume->meta.name, sizeof(deletion->name));
+    if (sr_removal_join(volume, removed, deletion))
+        return true;
+    free(deletion);
+    return false;
+}
+
 void sr_catalog_delete(struct sr_site *site, struct sr_control_call *call, struct sr_volume *volume, bool forced)
 {
     struct deletion *deletion;
@@ -144,6 +160,8 @@ void sr_catalog_delete(struct sr_site *site, struct sr_control_call *call, struc
     char hint[2 * SR_NAME_BYTES + 64];
 
     if (volume->meta.state == SR_VOLUME_DELETING) {
+        if (join(site, call, volume))
+            return;
         sr_control_reply_error(call, SR_E_BUSY, volume->meta.name, "syncrepctl volume list",
                                "volume %s is being deleted already%s", volume->meta.name,
                                site->exchanged ? "" : "; it goes when the other site is back");

@@ -17,13 +17,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "base/assert.h"
 #include "members.h"
 #include "operation.h"
 
+/* Somebody else who asked for it while it was under way. */
+struct joined {
+    SLIST_ENTRY(joined) link;
+    sr_removed_fn fn;
+    void *arg;
+};
+SLIST_HEAD(joined_list, joined);
+
 struct removal {
     struct sr_operation operation; /* first */
+    struct joined_list joined;
     bool tombstoned;               /* or never LIVE */
     bool clean;                    /* copy and image are gone */
     bool dropping;
@@ -38,10 +48,25 @@ struct removal {
 #define RETRY_MS     200u
 #define REFUSALS_MAX 50u /* then who asked is told that it takes longer */
 
+/* Tells all who asked. */
+static void tell(sr_removed_fn fn, void *arg, struct joined_list *list, enum sr_error error, const char *text)
+{
+    struct joined *joined;
+
+    if (fn)
+        fn(arg, error, text);
+    while ((joined = SLIST_FIRST(list))) {
+        SLIST_REMOVE_HEAD(list, link);
+        joined->fn(joined->arg, error, text);
+        free(joined);
+    }
+}
+
 static void finish(struct removal *removal, enum sr_error error, const char *text)
 {
     sr_removed_fn fn = removal->fn;
     void *arg = removal->arg;
+    struct joined_list list = removal->joined;
     struct sr_volume *volume = removal->operation.volume;
     struct sr_site *site = volume->site;
     char name[SR_NAME_BYTES];
@@ -49,8 +74,7 @@ static void finish(struct removal *removal, enum sr_error error, const char *tex
     memcpy(name, volume->meta.name, sizeof(name)); /* fn may be the end of it */
     volume->operation = NULL;
     free(removal);
-    if (fn)
-        fn(arg, error, text);
+    tell(fn, arg, &list, error, text);
     sr_accept_postponed(site, name);
 }
 
@@ -71,14 +95,14 @@ static void dropped(void *arg, uint64_t tag, enum sr_error error)
     sr_control_emit(site->control, SR_LOG_NOTICE, "volume", volume->meta.name, sr_driver_wall_ms(), "%s", what);
     sr_removed_fn fn = removal->fn;
     void *fn_arg = removal->arg;
+    struct joined_list list = removal->joined;
     memcpy(name, volume->meta.name, sizeof(name));
     volume->operation = NULL;
     free(removal);
     sr_table_drop_volume(volume);
     sr_driver_tune(site); /* the others share its hot regions */
     sr_control_state_changed(site->control);
-    if (fn)
-        fn(fn_arg, SR_OK, "");
+    tell(fn, fn_arg, &list, SR_OK, "");
     sr_accept_postponed(site, name);
 }
 
@@ -216,6 +240,18 @@ void sr_removal_start(struct sr_volume *volume, sr_removed_fn fn, void *arg)
 bool sr_removal_running(const struct sr_volume *volume)
 {
     return volume->operation && volume->operation->kind == SR_OP_REMOVE;
+}
+
+bool sr_removal_join(struct sr_volume *volume, sr_removed_fn fn, void *arg)
+{
+    struct joined *joined = sr_removal_running(volume) ? calloc(1, sizeof(*joined)) : NULL;
+
+    if (!joined)
+        return false;
+    joined->fn = fn;
+    joined->arg = arg;
+    SLIST_INSERT_HEAD(&((struct removal *)volume->operation)->joined, joined, link);
+    return true;
 }
 
 void sr_removal_peer_gone(struct sr_volume *volume)

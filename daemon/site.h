@@ -317,6 +317,8 @@ typedef void (*sr_removed_fn)(void *arg, enum sr_error error, const char *text);
 void sr_removal_start(struct sr_volume *volume, sr_removed_fn fn, void *arg);
 void sr_removal_peer_gone(struct sr_volume *volume); /* the tombstone may go */
 bool sr_removal_running(const struct sr_volume *volume);
+/* Nobody stays unanswered when it is over: fn is called like that of sr_removal_start.  False: none is running. */
+bool sr_removal_join(struct sr_volume *volume, sr_removed_fn fn, void *arg);
 
 void sr_reconcile_send(struct sr_site *site); /* our catalogue, as soon as it may be */
 void sr_reconcile_part(struct sr_site *site, const struct sr_site_catalog *catalog);
