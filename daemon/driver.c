@@ -515,12 +515,14 @@ static void record_undurable(struct sr_collection *collection)
 {
     struct sr_meta_collection record = {.uuid = collection->uuid};
     struct sr_meta_change change = {.put_collection = &record};
-    bool undurable = false;
+    const struct sr_volume *undurable = NULL;
 
-    for (uint32_t i = 0; i < collection->n_volumes; i++)
-        undurable = undurable || collection->volumes[i]->undurable;
+    for (uint32_t i = 0; i < collection->n_volumes && !undurable; i++)
+        if (collection->volumes[i]->undurable)
+            undurable = collection->volumes[i];
     if (!undurable || collection->loaded.failed)
         return;
+    collection->loaded.failed_volume = undurable->meta.uuid;
     collection->loaded.failed = true;
     collection->loaded.consistent = false;
     memcpy(record.name, collection->name, sizeof(record.name));

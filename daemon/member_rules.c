@@ -36,6 +36,7 @@ void sr_member_follow_record(const struct sr_record *from, const struct sr_recor
     if (!failed)
         sr_lineage_replace(result);
     result->failed = failed;
+    result->failed_volume = from->failed ? from->failed_volume : to->failed_volume;
     result->consistent = false;
 }
 

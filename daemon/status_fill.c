@@ -87,7 +87,7 @@ void sr_status_shown(const struct sr_collection *collection, struct sr_core_stat
     sr_driver_status(collection, status);
     bool passing = status->cause == SR_CAUSE_CONNECTING || status->cause == SR_CAUSE_PEER_UNREACHABLE ||
                    status->cause == SR_CAUSE_SHUTDOWN || status->cause == SR_CAUSE_RESYNCING;
-    if (!passing || status->record.base_kind != SR_BASE_NONE || !status->record.consistent ||
+    if (!passing || status->dirty_blocks != 0 || status->record.base_kind != SR_BASE_NONE || !status->record.consistent ||
         !collection->site->link_is_up || collection->peer_fault[0] ||
         sr_driver_now_us() >= collection->steady_until_us)
         return;
@@ -239,7 +239,9 @@ static const char *state_word(const struct sr_volume *volume)
     if (!volume->collection || (!volume->collection->core && !volume->collection->suspended))
         return "failed";
     sr_driver_status(volume->collection, &status);
-    return status.record.failed ? "failed" : "live";
+    bool other = !sr_uuid_is_none(&status.record.failed_volume) &&
+                 !sr_uuid_equal(&status.record.failed_volume, &volume->meta.uuid);
+    return status.record.failed && !other ? "failed" : "live";
 }
 
 static void fill_exports(struct arena *arena, const struct sr_volume *volume, Syncrep__Control__Volume *out)

@@ -198,6 +198,7 @@ static void give_record(Syncrep__Peer__Record *to, const struct sr_record *from)
     to->pause_counter = from->pause_counter;
     to->gen_wall_ms = from->gen_wall_ms;
     to->synced_wall_ms = from->synced_wall_ms;
+    to->failed_volume = sr_frame_give_uuid(&from->failed_volume);
 }
 
 /* Packs the protobuf message m into out and answers its length. */
@@ -431,6 +432,8 @@ static const char *take_record(const Syncrep__Peer__Record *from, struct sr_reco
         return "discard_mine: not 16 bytes";
     if (!sr_frame_take_uuid(&from->discard_peer, &to->discard_peer))
         return "discard_peer: not 16 bytes";
+    if (!sr_frame_take_uuid(&from->failed_volume, &to->failed_volume))
+        return "failed_volume: not 16 bytes";
     to->role = (enum sr_role)from->role;
     to->made_by = (enum sr_made_by)from->made_by;
     to->base_kind = (enum sr_base_kind)from->base_kind;

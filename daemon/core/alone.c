@@ -37,7 +37,8 @@ static void explain_alone(struct sr_core *core, enum sr_cause cause)
         core_set_cause(core, cause, "the pool at %s is full: free space there", core->peer_name);
         break;
     case SR_CAUSE_ALTERNATE_IO_ERROR:
-        core_set_cause(core, cause, "the copy at %s has failed: replace it there", core->peer_name);
+        core_set_cause(core, cause, "the copy of %s at %s has failed: replace it there", core_failed_name(core, &core->peer.record),
+                       core->peer_name);
         break;
     case SR_CAUSE_PAUSED:
         core_set_cause(core, cause, "paused by an administrator");
@@ -77,6 +78,15 @@ void core_go_alone(struct sr_core *core, enum sr_cause cause)
     core_make_all_ready(core);
 }
 
+/* Whose copy it is, as well as it is known. */
+const char *core_failed_name(const struct sr_core *core, const struct sr_record *record)
+{
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        if (sr_uuid_equal(&core->volumes[i].uuid, &record->failed_volume))
+            return core->volumes[i].name;
+    return core->name;
+}
+
 void core_go_alone_for(struct sr_core *core, enum sr_cause cause, const struct volume *volume)
 {
     core_go_alone(core, cause);
@@ -84,7 +94,7 @@ void core_go_alone_for(struct sr_core *core, enum sr_cause cause, const struct v
         core_set_cause(core, cause, "the pool of volume %s at %s is full: free space there", volume->name,
                        core->peer_name);
     else if (cause == SR_CAUSE_ALTERNATE_IO_ERROR)
-        core_set_cause(core, cause, "the copy of volume %s at %s has failed: replace it there", volume->name,
+        core_set_cause(core, cause, "the copy of %s at %s has failed: replace it there", volume->name,
                        core->peer_name);
 }
 
@@ -108,6 +118,7 @@ void core_replica_failed(struct sr_core *core, struct volume *volume, const char
     core_stop_serving(core);
     if (!SR_BUG(FAILED_COPY_CONSISTENT)) {
         core->rec.failed = true;
+        core->rec.failed_volume = volume->uuid;
         core->rec.consistent = false;
     }
     core_commit_record(core);

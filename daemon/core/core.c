@@ -382,7 +382,8 @@ void sr_core_start(struct sr_core *core, const struct sr_event *now, struct sr_a
         core->mode = MODE_HOLDING;
     if (core->rec.failed)
         core_set_cause(core, SR_CAUSE_ACTIVE_IO_ERROR,
-                       "the copy at this site has failed: repair the disk, then replace it");
+                       "the copy of %s at this site has failed: repair the disk, then replace it",
+                       core_failed_name(core, &core->rec));
     else if (core->rec.role == SR_ROLE_ACTIVE && core->mode != MODE_ALONE)
         core_set_cause(core, SR_CAUSE_PEER_UNREACHABLE,
                        "serves hosts once %s was heard: it may have become active meanwhile", core->peer_name);

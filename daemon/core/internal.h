@@ -426,6 +426,7 @@ void core_go_alone(struct sr_core *core, enum sr_cause cause);
 void core_go_alone_for(struct sr_core *core, enum sr_cause cause,
                        const struct volume *volume); /* the member that caused it */
 void core_stop_serving(struct sr_core *core);
+const char *core_failed_name(const struct sr_core *core, const struct sr_record *record);
 void core_replica_failed(struct sr_core *core, struct volume *volume, const char *what, enum sr_error error);
 void core_back_off(struct sr_core *core);
 void core_set_cause(struct sr_core *core, enum sr_cause cause, const char *format, ...)

@@ -40,7 +40,8 @@ struct sr_record {
     struct sr_uuid discard_mine, discard_peer; /* ... while these were the two gens */
     bool paused;
     uint64_t pause_counter;
-    /* For people: no decision rests on them, clocks may be wrong. */
+    struct sr_uuid failed_volume; /* with failed: the first one that did; none: not known.  For people, as what follows: */
+    /* No decision rests on them, clocks may be wrong. */
     uint64_t gen_wall_ms;    /* when `gen` was made; 0: not known */
     uint64_t synced_wall_ms; /* the last time this site knew that both copies held everything; 0: never */
 };

@@ -247,7 +247,8 @@ static void lead(struct sr_core *core, bool take)
     core->stage = STAGE_WAIT; /* nothing can be copied until it is replaced */
     if (core->mode != MODE_ALONE || sr_lineage_must_go_alone(&core->rec))
         alone_within_session(core, SR_CAUSE_ALTERNATE_IO_ERROR);
-    core_set_cause(core, SR_CAUSE_ALTERNATE_IO_ERROR, "the copy at %s has failed: replace it there", core->peer_name);
+    core_set_cause(core, SR_CAUSE_ALTERNATE_IO_ERROR, "the copy of %s at %s has failed: replace it there",
+                   core_failed_name(core, &core->peer.record), core->peer_name);
 }
 
 /* A block that cannot be read here is missing here, whatever the history says: the leader copies it. */

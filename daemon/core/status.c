@@ -93,7 +93,12 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
     status->cause = status->sync == SR_SYNC_IN_SYNC ? SR_CAUSE_NONE : cause_shown(core);
     status->verdict = verdict(core, status->sync);
     status->mode = mode_name(core);
-    if (status->cause != SR_CAUSE_NONE)
+    bool told = core->cause == SR_CAUSE_ACTIVE_IO_ERROR || core->cause == SR_CAUSE_ALTERNATE_IO_ERROR;
+    if (core->rec.failed && !told) /* whatever came after: that is why */
+        snprintf(status->detail, sizeof status->detail,
+                 "the copy of %s at this site has failed: repair the disk, then replace it",
+                 core_failed_name(core, &core->rec));
+    else if (status->cause != SR_CAUSE_NONE)
         snprintf(status->detail, sizeof status->detail, "%s", core->detail);
     status->link_up = core->link_up;
     status->serving = core_serving(core) && core->serve_told && !core->retired;

@@ -109,6 +109,7 @@ static void add_collection(json_t *object, const struct sr_meta_collection *coll
     json_object_set_new(object, "pause_counter", u64_json(record->pause_counter));
     json_object_set_new(object, "gen_wall_ms", u64_json(record->gen_wall_ms));
     json_object_set_new(object, "synced_wall_ms", u64_json(record->synced_wall_ms));
+    json_object_set_new(object, "failed_volume", uuid_json(&record->failed_volume));
 }
 
 static void add_map(json_t *object, const struct sr_meta_entry *entry)

@@ -268,6 +268,7 @@ size_t sr_meta_pack_collection(const struct sr_meta_collection *collection, uint
     lineage.pause_counter = record->pause_counter;
     lineage.gen_wall_ms = record->gen_wall_ms;
     lineage.synced_wall_ms = record->synced_wall_ms;
+    lineage.failed_volume = put_uuid(&record->failed_volume);
     message.name = (char *)collection->name;
     message.lineage = &lineage;
     return pack(&message.base, body);
@@ -286,7 +287,8 @@ static enum sr_error take_lineage(const Syncrep__Store__Lineage *message, struct
     }
     if (!get_uuid(&message->gen, &record->gen) || !get_uuid(&message->base_gen, &record->base) ||
         !get_uuid(&message->discard_mine, &record->discard_mine) ||
-        !get_uuid(&message->discard_peer, &record->discard_peer))
+        !get_uuid(&message->discard_peer, &record->discard_peer) ||
+        !get_uuid(&message->failed_volume, &record->failed_volume))
         return corrupt(why, "invalid generation");
     record->role = (enum sr_role)message->role;
     record->made_by = (enum sr_made_by)message->made_by;

@@ -194,6 +194,13 @@ class Collections(pair.Case):
         self.assertIn("v2", shown["detail"])
         p.wait_status("a", "v3", verdict="exposed", serving=True)  # the whole collection
         p.fault()
+        for site in "ba":  # by then neither knows it from having seen it
+            p.restart(site)
+            p.ctl_ok("a", "wait", "--for", "connected", "--timeout", "30s")
+            for where in "ab":
+                self.assertIn("copy of v2 at", p.wait_status(where, "grp", cause="alternate-io-error")["detail"])
+            states = {v["name"]: v["state"] for v in p.status("b", "grp")["volumes"]}
+            self.assertEqual(states, {"v1": "live", "v2": "failed", "v3": "live"})
         p.ctl_ok("b", "replace", "grp")
         for name in NAMES[:3]:
             p.compare(name)

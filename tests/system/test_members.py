@@ -136,6 +136,48 @@ class Members(pair.Case):
             self.assertEqual(p.serving(name), "b")
             self.assertEqual(p.nbd("b", name).pread(4096, 4096), name.encode() * 2048)
 
+    def restarted(self, p, site):
+        p.restart(site)  # only of what a test itself has started is the exit code known
+        for name in NAMES:
+            p.wait_sync(name)
+
+    def test_promised_and_stopped(self):
+        """A clean stop does not wait for the other site's answer, and changes nothing."""
+        for site in "ab":
+            for p, words, _, _, lists in self.each():
+                self.restarted(p, site)
+                self.begin(p, *words)
+                self.assertEqual(p.stop(site), 0)
+                p.link.drop()
+                p.link.heal()
+                p.start(site)
+                self.check(p, lists[0])
+
+    def test_decided_and_stopped(self):
+        for site in "ab":
+            for p, words, name, collection, lists in self.each():
+                self.restarted(p, site)
+                self.begin(p, *words)
+                self.decide(p, name, collection)
+                self.assertEqual(p.stop(site), 0)
+                p.link.drop()
+                p.link.heal()
+                p.start(site)
+                self.check(p, lists[1])
+
+    def test_the_other_site_hangs(self):
+        """Hosts are served meanwhile, the answer comes with the end of the link, and nothing has changed."""
+        for p, words, name, _, lists in self.each():
+            p.hold("b")
+            answers = []
+            admin = threading.Thread(target=lambda: answers.append(p.ctl("a", "collection", *words)))
+            admin.start()
+            p.nbd("a", name).pread(4096, 0)
+            admin.join(30 * pair.SLOW)
+            self.assertEqual([answer.code for answer in answers], [3])
+            p.release("b")
+            self.check(p, lists[0])
+
     def test_decided_and_both_go_on(self):
         """Neither list is lost, and neither are writes: with one list again it is a conflict like any other."""
         for p, words, name, collection, lists in self.each():

@@ -217,6 +217,12 @@ static void fields_of_version_2(void **state)
     assert_hex(value, bytes, GOLDEN_COLLECTION_TIMES);
     assert_int_equal(parse(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes, &entry), SR_OK);
     assert_memory_equal(&entry.collection, &collection, sizeof(collection));
+    collection.record.failed = true;
+    collection.record.consistent = false;
+    collection.record.failed_volume = make_uuid(80);
+    bytes = sr_meta_format_collection(&collection, value);
+    assert_int_equal(parse(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes, &entry), SR_OK);
+    assert_memory_equal(&entry.collection, &collection, sizeof(collection));
 }
 
 static struct sr_meta_collection full_collection(void)

@@ -270,6 +270,8 @@ static void random_record(struct random *random, struct sr_record *record)
         record->pause_counter = random_wide(random);
         record->gen_wall_ms = random_wide(random);
         record->synced_wall_ms = random_wide(random);
+        if (record->failed)
+            record->failed_volume = random_uuid(random);
     } while (!sr_record_valid(record, &why));
 }
 
