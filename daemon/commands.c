@@ -192,10 +192,24 @@ static void reload(struct sr_site *site, struct sr_control_call *call)
 
 /* ---- the socket ---------------------------------------------------------------------------------------------- */
 
+static bool only_looks(const request_t *req)
+{
+    return req->op_case == SYNCREP__CONTROL__REQUEST__OP_STATUS ||
+           req->op_case == SYNCREP__CONTROL__REQUEST__OP_POOL_LIST ||
+           req->op_case == SYNCREP__CONTROL__REQUEST__OP_VOLUME_LIST ||
+           req->op_case == SYNCREP__CONTROL__REQUEST__OP_VOLUME_SHOW ||
+           req->op_case == SYNCREP__CONTROL__REQUEST__OP_COLLECTION_LIST ||
+           req->op_case == SYNCREP__CONTROL__REQUEST__OP_COLLECTION_SHOW;
+}
+
 static void on_request(void *arg, struct sr_control_call *call, const request_t *req)
 {
     struct sr_site *site = arg;
 
+    if (site->stopping && !only_looks(req)) {
+        sr_control_reply_error(call, SR_E_SHUTDOWN, NULL, NULL, "the daemon is stopping");
+        return;
+    }
     switch (req->op_case) {
     case SYNCREP__CONTROL__REQUEST__OP_VOLUME_CREATE:
         create(site, call, req->volume_create);

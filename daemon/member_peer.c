@@ -10,6 +10,8 @@
 #include "member_rules.h"
 #include "members.h"
 
+#define SETTLE_AGAIN_MS 200u
+
 struct answer {
     struct sr_site *site;
     struct sr_volume_rpc request;
@@ -95,7 +97,7 @@ static void on_prepare(struct sr_volume *volume, const struct sr_volume_rpc *req
     const struct sr_volume *namesake = sr_table_volume_named(site, request->name);
     char text[SR_SITE_TEXT_BYTES];
 
-    if (!why && (to != NULL) == request->active)
+    if (!why && ((to != NULL) == request->active || !sr_uuid_equal(&volume->meta.collection, &request->generation)))
         why = "knows other collections than the active site: the sites must meet again first";
     else if (!why && to)
         why = sr_members_unfit(to, SR_ROLE_ALTERNATE);
@@ -137,8 +139,10 @@ static void on_commit(struct sr_volume *volume, const struct sr_volume_rpc *requ
 static void on_abort(struct sr_volume *volume, const struct sr_volume_rpc *request)
 {
     static const struct sr_uuid none;
-    struct answer *answer = answer_later(volume->site, request);
+    struct answer *answer = volume->site->move ? NULL : answer_later(volume->site, request);
 
+    if (volume->site->move)
+        sr_rpc_reply(volume->site, request, SR_E_BUSY, "members of a collection are just being changed");
     if (!answer)
         return;
     answer->relink = true;
@@ -167,6 +171,26 @@ void sr_members_forget_pending(struct sr_volume *volume)
     sr_catalog_commit(volume->site, &change, forgotten, volume->site);
 }
 
+/* Something else was being done, here or there. */
+static void on_settle(uv_timer_t *timer)
+{
+    struct sr_site *site = timer->data;
+
+    if (site->exchanged && !site->stopping)
+        sr_reconcile_members(site);
+}
+
+static void settle_later(struct sr_site *site)
+{
+    if (site->stopping)
+        return;
+    if (!site->members_timer_open)
+        uv_timer_init(site->loop, &site->members_timer);
+    site->members_timer_open = true;
+    site->members_timer.data = site;
+    uv_timer_start(&site->members_timer, on_settle, SETTLE_AGAIN_MS, 0);
+}
+
 struct adoption {
     struct sr_site *site;
     struct sr_volume_rpc rpc;
@@ -190,7 +214,9 @@ static void adopted(void *arg, enum sr_error error, const char *text)
         sr_rpc_call(adoption->site, &adoption->rpc, confirmed, adoption);
         return;
     }
-    if (error != SR_OK)
+    if (error == SR_E_BUSY)
+        settle_later(adoption->site);
+    else if (error != SR_OK)
         sr_log(SR_LOG_ERROR, "volume %s: cannot follow the other site into collection %s: %s; nothing is copied",
                adoption->rpc.name, adoption->rpc.name, text);
     free(adoption);
@@ -261,6 +287,8 @@ static void yielded(void *arg, enum sr_error error, const struct sr_volume_rpc *
     if (error == SR_OK && volume) {
         sr_members_forget_pending(volume);
         link_pair(site, &yielding->here, &yielding->there, true);
+    } else if (reply && error == SR_E_BUSY) {
+        settle_later(site);
     } else if (reply && volume) {
         sr_log(SR_LOG_ERROR, "volume %s: members differ, and site %s cannot take its decision back: %s",
                volume->meta.name, site->config->peer_name, reply->text);
@@ -308,6 +336,11 @@ void sr_members_request(struct sr_site *site, const struct sr_volume_rpc *reques
 
     if (!volume || !volume->collection || volume->meta.state != SR_VOLUME_LIVE) {
         sr_rpc_reply(site, request, SR_E_NOT_FOUND, "no such volume");
+        return;
+    }
+    bool nowhere = sr_uuid_is_none(&request->collection) && request->verb != SR_MEMBER_MOVE;
+    if (!request->name[0] || nowhere) {
+        sr_rpc_reply(site, request, SR_E_INVALID, "where it is to go is not said");
         return;
     }
     switch (request->verb) {

@@ -35,7 +35,6 @@
 #include "members.h"
 
 #define SETTLE_LOOK_MS 3u
-#define STEADY_MS      1000u /* so long a change of members is not shown as anything else */
 
 struct sr_move {
     struct sr_site *site;
@@ -124,17 +123,6 @@ static void end(struct sr_move *move)
         ended.fn(ended.arg, ended.error, ended.text);
 }
 
-/* For people nothing has happened, unless it takes long. */
-void sr_members_keep_steady(struct sr_collection *collection)
-{
-    struct sr_site *site = collection->site;
-    uint32_t budget_ms = site->tuning.stall_budget_ms;
-    uint32_t steady_ms = budget_ms < STEADY_MS ? budget_ms : STEADY_MS;
-
-    collection->steady_until_us = sr_driver_now_us() + (uint64_t)steady_ms * 1000;
-    sr_link_events_watch_in(site, steady_ms + 10);
-}
-
 static void start_core(struct sr_collection *collection, const struct sr_move *move)
 {
     collection->continues = collection->serving;
@@ -198,7 +186,7 @@ static void as_before(struct sr_move *move)
     for (uint32_t k = 0; k < n; k++) {
         if (!list[k]->core && list[k]->suspended) {
             start_core(list[k], move);
-        } else if (list[k]->core) { /* perhaps with requests that are not answered yet (M4) */
+        } else if (list[k]->core && !move->site->stopping) { /* perhaps with requests that are not answered yet (M4) */
             sr_driver_link(list[k], false);
             sr_driver_admin(list[k], SR_ADMIN_GO_ON, false, gone_on, NULL);
         }
@@ -298,6 +286,8 @@ static void decided(void *arg, uint64_t tag, enum sr_error error)
         sr_driver_halt(move->site, sr_meta_failure(move->site->meta));
         return;
     }
+    if (move->site->halted)
+        return; /* the daemon has stopped meanwhile: the next start goes on from here */
     move->decided = true;
     retable(move);
     if (move->site->halted)
@@ -466,26 +456,6 @@ static void prepared(void *arg, enum sr_error error, const struct sr_volume_rpc 
     end(move);
 }
 
-/* Why its members cannot change now; NULL: they can. */
-const char *sr_members_unfit(const struct sr_collection *collection, enum sr_role role)
-{
-    struct sr_core_status status;
-
-    if (!collection->core || collection->dead)
-        return "cannot be used here";
-    for (uint32_t i = 0; i < collection->n_volumes; i++)
-        if (collection->volumes[i]->operation)
-            return "has a volume on which another operation is under way";
-    sr_driver_status(collection, &status);
-    if (status.record.role != role)
-        return role == SR_ROLE_ACTIVE ? "is not active at this site" : "is active at both sites";
-    if (status.record.paused)
-        return "is paused";
-    if (status.sync != SR_SYNC_IN_SYNC || !status.link_up || status.record.base_kind != SR_BASE_NONE)
-        return "is not in sync";
-    return status.giving || status.taking ? "is being switched over" : NULL;
-}
-
 static struct sr_move *new_move(struct sr_volume *volume, const struct sr_uuid *to, const char *to_name,
                                 bool to_is_new)
 {
@@ -550,11 +520,12 @@ static void go_where_told(struct sr_volume *volume, const struct sr_uuid *to, co
                           const struct sr_uuid *counts_from, sr_moved_fn fn, void *arg)
 {
     struct sr_site *site = volume->site;
-    bool known = sr_table_collection(site, to) != NULL;
-    struct sr_move *move = site->move ? NULL : new_move(volume, to, name, !known);
+    struct sr_collection *joined = sr_table_collection(site, to);
+    bool busy = site->move || sr_members_under_operation(volume->collection) || (joined && sr_members_under_operation(joined));
+    struct sr_move *move = busy ? NULL : new_move(volume, to, name, !joined);
 
     if (!move) {
-        fn(arg, site->move ? SR_E_BUSY : SR_E_NO_MEMORY, "members of a collection are just being changed");
+        fn(arg, busy ? SR_E_BUSY : SR_E_NO_MEMORY, busy ? "something else is being done to its collections there" : "");
         return;
     }
     move->yields = counts_from != NULL;

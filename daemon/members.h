@@ -23,4 +23,7 @@ void sr_members_yield(struct sr_volume *volume, const struct sr_uuid *to, const 
 /* Why the collection's members cannot change now, as a verb phrase; NULL: they can.  role: what this site must be. */
 const char *sr_members_unfit(const struct sr_collection *collection, enum sr_role role);
 
+/* Something else is being done to one of its volumes. */
+bool sr_members_under_operation(const struct sr_collection *collection);
+
 #endif

@@ -168,6 +168,20 @@ static void settle_members(struct sr_volume *volume, const struct sr_catalog_vol
     }
 }
 
+void sr_reconcile_members(struct sr_site *site)
+{
+    for (uint32_t i = 0; i < site->n_sent_volumes; i++) {
+        struct sr_volume *volume = sr_table_volume(site, &site->sent_volumes[i].uuid);
+        const struct sr_catalog_volume *theirs =
+            find(site->peer_volumes, site->n_peer_volumes, &site->sent_volumes[i].uuid);
+        bool differs = volume && volume->collection && theirs && volume->meta.state == SR_VOLUME_LIVE &&
+                       theirs->state == SR_VOLUME_LIVE &&
+                       !sr_uuid_equal(&theirs->collection, &volume->meta.collection);
+        if (differs && volume->collection->members_differ)
+            settle_members(volume, theirs);
+    }
+}
+
 static void both_live(struct sr_volume *volume, const struct sr_catalog_volume *theirs)
 {
     struct sr_collection *collection = volume->collection;

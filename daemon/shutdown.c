@@ -177,6 +177,8 @@ void sr_shutdown_finish(struct sr_site *site)
         uv_close((uv_handle_t *)&((struct stopping *)site->shutdown)->deadline, NULL);
     if (site->watch_timer_open)
         uv_close((uv_handle_t *)&site->watch_timer, NULL);
+    if (site->members_timer_open)
+        uv_close((uv_handle_t *)&site->members_timer, NULL);
     if (site->retry_timer_open)
         uv_close((uv_handle_t *)&site->retry_timer, NULL);
     site->finished = all_idle(site);

@@ -209,7 +209,9 @@ struct sr_site {
     uv_timer_t retry_timer;         /* removal.c */
     bool retry_timer_open;
 
-    struct sr_move *move; /* members.c: at most one at a time */
+    struct sr_move *move;     /* members.c: at most one at a time */
+    uv_timer_t members_timer; /* member_peer.c */
+    bool members_timer_open;
 
     bool stopping;
     void *shutdown; /* shutdown.c */
@@ -323,6 +325,7 @@ bool sr_removal_join(struct sr_volume *volume, sr_removed_fn fn, void *arg);
 void sr_reconcile_send(struct sr_site *site); /* our catalogue, as soon as it may be */
 void sr_reconcile_part(struct sr_site *site, const struct sr_site_catalog *catalog);
 void sr_reconcile_reset(struct sr_site *site);
+void sr_reconcile_members(struct sr_site *site); /* settles once more what could not be settled when the sites met */
 
 /* ---- peer_rpc.c ----------------------------------------------------------------------------------------- */
 

@@ -124,6 +124,7 @@ void sr_nbd_drop_export(struct sr_nbd_server *server, void *export);
  * of it was answered.  callbacks->retired is called when the reading has ended, a quarter of a second later at the latest. */
 void sr_nbd_retire_export(struct sr_nbd_server *server, void *export);
 
+/* server NULL (it was closed): none. */
 uint32_t sr_nbd_export_connections(const struct sr_nbd_server *server, const void *export);
 
 /* Memory of the shared budget was freed elsewhere: connections that wait for it try again.  Optional: they also

@@ -318,6 +318,8 @@ uint32_t sr_nbd_export_connections(const struct sr_nbd_server *server, const voi
     const struct conn *conn;
     uint32_t n = 0;
 
+    if (!server)
+        return 0;
     TAILQ_FOREACH (conn, &server->conns, link)
         if (conn->phase >= PHASE_TRANSMISSION && conn->export == export)
             n++;

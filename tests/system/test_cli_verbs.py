@@ -6,6 +6,8 @@ import signal
 import subprocess
 import time
 
+import nbd
+
 import pair
 import tools
 
@@ -158,6 +160,29 @@ class Cli(pair.Case):
                 self.assertLess(time.monotonic() - begun, 10 * pair.SLOW)  # both runs
         self.p.release("a")
         self.p.wait_sync("v")
+
+    def test_a_daemon_that_stops(self):
+        """It shows how things are as long as it listens, begins nothing new, and ends well."""
+        p = self.pair(volumes={"v": "8MiB"}, faults=True)
+        handle = p.nbd("a", "v")
+        p.fault(p.rule("b", "v", "op=write delay_ms=2000"))
+        buffer = nbd.Buffer.from_bytearray(bytearray(b"x" * 4096))
+        write = handle.aio_pwrite(buffer, 0)
+        pair.wait_for(lambda: p.status("a", "v")["requests"] == 1, 10, "the write is under way")
+        codes = set()
+
+        def asked():
+            codes.add(p.ctl("b", "status").code)
+            codes.add(("pause", p.ctl("b", "pause", "v").code))
+        os.kill(p.sites["b"].pid, signal.SIGTERM)
+        pair.wait_for(lambda: asked() or p.ended(p.sites["b"]), 30, "it stops")
+        self.assertEqual(p.sites["b"].last_exit, 0)
+        self.assertLessEqual(codes, {0, 3, ("pause", 0), ("pause", 1), ("pause", 3)})
+        self.assertIn(("pause", 3), codes)
+        pair.wait_for(lambda: handle.poll(100) or handle.aio_command_completed(write), 30, "the write is answered")
+        p.fault()
+        p.start("b")
+        p.ctl_ok("a", "resume", "v")
 
     def test_no_peer(self):
         p = self.p = self.pair(volumes={"v": "8MiB"}, set={"both.stall_budget": "300ms"})
