@@ -208,6 +208,8 @@ class Members(pair.Case):
             self.begin(p, *words)
             self.decide(p, name, collection)
             p.link.cut()
+            for site in "ab":  # what is not shown at first is shown when it lasts
+                p.wait_status(site, "v1", verdict="exposed")
             for member in "v1", "v3":
                 p.ctl_ok("b", "failover", member)
             p.nbd("b", name).pwrite(b"b" * 4096, 8192)

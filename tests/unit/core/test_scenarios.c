@@ -566,6 +566,38 @@ static void stop_in_a_resync(void **state)
     assert_int_equal(sites[0].admin, SR_OK);
 }
 
+/* A stop that is taken back because a write takes too long: the write is answered, and both go on as a pair. */
+static void a_stop_taken_back(void **state)
+{
+    (void)state;
+    start_pair();
+    sites[0].hold = first_block;
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 1);
+    command(0, SR_ADMIN_STOP);
+    advance(BUDGET_US + 2500000);
+    assert_int_equal(sites[0].admin, SR_E_TIMEOUT);
+    assert_int_equal(sites[0].replies[1], NO_REPLY);
+    command(0, SR_ADMIN_GO_ON);
+    assert_int_equal(sites[0].admin, SR_OK);
+    ask(0, 2, SR_HOST_WRITE, 65536, 4096, 2);
+    sites[0].hold = NULL;
+    advance(3000000);
+    assert_int_equal(sites[0].replies[1], SR_OK);
+    assert_int_equal(sites[0].replies[2], SR_OK);
+    command(0, SR_ADMIN_STOP); /* this one ends the session */
+    advance(1000000);
+    assert_int_equal(sites[0].admin, SR_OK);
+    assert_true(status_of(0).settled);
+    assert_int_not_equal(status_of(1).sync, SR_SYNC_IN_SYNC);
+    command(0, SR_ADMIN_GO_ON);
+    ask(0, 3, SR_HOST_WRITE, 0, 4096, 3);
+    advance(3000000);
+    assert_int_equal(sites[0].replies[3], SR_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(status_of(i).sync, SR_SYNC_IN_SYNC);
+    assert_memory_equal(sites[0].disk, sites[1].disk, VOLUME_BYTES);
+}
+
 /* ---- blocks that cannot be read
  * -------------------------------------------------------------------------------------------- */
 
@@ -684,6 +716,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(behind_a_copy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(slow_disk_here, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stop_in_a_resync, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_taken_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_bad_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_bad_blocks_than_are_listed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_left_to_copy, set_up, tear_down),
