@@ -268,7 +268,8 @@ static void on_yield(struct sr_volume *volume, const struct sr_volume_rpc *reque
         return;
     answer->relink = true;
     answer->left = volume->meta.collection;
-    sr_log(SR_LOG_WARNING, "volume %s: site %s was made active before it heard that it is in collection %s: back to %s",
+    sr_log(SR_LOG_WARNING,
+           "volume %s: site %s was made active before it heard that it is in collection %s: back to %s",
            volume->meta.name, site->config->peer_name, volume->collection->name, request->name);
     sr_members_yield(volume, &request->collection, request->name, &request->generation, give, answer);
 }

@@ -18,7 +18,7 @@ enum sr_settle sr_member_settle(const struct sr_catalog_volume *mine, const stru
                                 const struct sr_record *from, const struct sr_record *to)
 {
     if (sr_uuid_equal(&mine->pending_collection, &theirs->collection))
-        return sr_member_may_follow(from, to)    ? SR_SETTLE_ADOPT
+        return sr_member_may_follow(from, to)        ? SR_SETTLE_ADOPT
                : sr_member_counts_from(from) != NULL ? SR_SETTLE_YIELD
                                                      : SR_SETTLE_DIFFER;
     if (sr_uuid_equal(&theirs->pending_collection, &mine->collection))
@@ -26,7 +26,8 @@ enum sr_settle sr_member_settle(const struct sr_catalog_volume *mine, const stru
     return SR_SETTLE_DIFFER;
 }
 
-/* A copy that has failed, or holds nothing, makes the whole collection such a one: it is replaced, or filled, as one. */
+/* A copy that has failed, or holds nothing, makes the whole collection such a one: it is replaced, or filled, as one.
+ */
 void sr_member_follow_record(const struct sr_record *from, const struct sr_record *to, struct sr_record *result)
 {
     *result = to ? *to : *from;

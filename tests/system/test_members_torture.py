@@ -15,6 +15,11 @@ ROUNDS = int(os.environ.get("SYNCREP_ROUNDS", 10**9 if pair.LONG else 20))
 
 
 class Members(test_torture.Torture):
+    def setUp(self):
+        super().setUp()
+        for site in "ab":
+            self.p.restart(site)  # only of what a test itself has started is the exit code known
+
     def lists(self, site):
         shown = self.p.ctl(site, "collection", "list")
         return shown.code == 0 and {one["name"]: sorted(v["name"] for v in one["volumes"]) for one in shown.doc["collections"]}
