@@ -356,17 +356,18 @@ class Pair:
         return self.ctl_ok(name, "status").doc["site"]
 
     def serving(self, volume):
-        """Name of the site that serves the volume to hosts now, None if none does.  Two are an error."""
-        found = []
-        for name, site in self.sites.items():
-            if site.held or self.ended(site):
-                continue
-            shown = self.ctl(name, "collection", "show", volume)
-            if shown.code == 0 and shown.doc["collection"]["serving"]:
-                found.append(name)
-        if len(found) > 1:
-            raise Failure(f"both sites serve {volume}")
-        return found[0] if found else None
+        """Name of the site that serves the volume to hosts now, None if none does.  Two are an error: both said so again
+        and again, for the role may have moved between the question to one and that to the other."""
+        for _ in range(5):
+            found = [name for name, site in self.sites.items()
+                     if not site.held and not self.ended(site) and self.serves(name, volume)]
+            if len(found) < 2:
+                return found[0] if found else None
+        raise Failure(f"both sites serve {volume}")
+
+    def serves(self, name, volume):
+        shown = self.ctl(name, "collection", "show", volume)
+        return shown.code == 0 and shown.doc["collection"]["serving"]
 
     def in_sync(self, volume):
         """True if both sites say so; then nothing may be dirty."""

@@ -74,7 +74,7 @@ class Collections(pair.Case):
         self.group(p, NAMES[:1])
         p.wait_sync("v2")
         handles = {name: p.nbd("a", name) for name in NAMES[:2]}
-        p.fault(p.rule("a", "v2", "op=write delay_ms=6000"))
+        p.fault(p.rule("a", "v2", f"op=write delay_ms={int(6000 * pair.SLOW)}"))
         slow = handles["v2"].aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"b" * 4096)), 4096)
         pair.wait_for(lambda: p.status("a", "v2")["requests"] == 1, 10, "the write is under way")
         answers = []

@@ -68,7 +68,7 @@ class Switchover(pair.Case):
                       set={"both.limits.buffer_memory": "256MiB", "both.limits.peer_window": "32MiB"})
         hosts = [p.nbd("a", "v") for _ in range(8)]
         blocks = [bytes([1 + i]) * (1 << 20) for i in range(128)]
-        p.link.delay(400)  # the peer's READY takes that long, twice
+        p.link.delay(int(400 * pair.SLOW))  # the peer's READY takes that long, twice
         results = []
         admin = threading.Thread(target=lambda: results.append(p.ctl("a", "switchover", "v")))
         admin.start()
