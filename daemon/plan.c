@@ -136,6 +136,10 @@ static void plan_failover(struct plan *plan, bool force)
     enum sr_error error = SR_OK;
     const char *why = sr_core_failover_refusal(plan->collection->core, force, &error);
 
+    if (plan->status.serving) { /* then the verb has nothing to do */
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl status %s   (it is active and served here already)", name);
+        return;
+    }
     what_is_lost(plan);
     snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s", name);
     if (!why)

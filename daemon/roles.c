@@ -180,7 +180,7 @@ static void discard_here(struct sr_collection *collection, sr_admin_fn fn, void 
     sr_driver_status(collection, &status);
     bool follows = status.cause != SR_CAUSE_CONFLICT && sr_roles_target(&status, false) == SR_TARGET_ACTIVE;
     if (status.record.discard || follows)
-        fn(arg, collection, SR_OK, "what only that site held was given up already");
+        fn(arg, collection, SR_OK, "what only the losing site held was given up already");
     else
         sr_driver_admin(collection, SR_ADMIN_DISCARD, false, fn, arg);
 }
@@ -343,12 +343,26 @@ static bool look_again(struct role_call *role)
     }
 }
 
+/* Connected, and yet never in sync before an administrator has done something: no use in waiting for that. */
+static bool waits_for_somebody(const struct sr_core_status *status)
+{
+    return status->link_up && (status->cause == SR_CAUSE_CONFLICT || status->record.paused || status->record.failed ||
+                               (status->peer_known && status->peer.failed));
+}
+
 /* In sync when it was looked at, and not any more when it was asked for, or undone: the time is not over yet. */
 static bool fail_back_again(struct role_call *role, enum sr_error error)
 {
     uint64_t now_us = sr_driver_now_us();
 
-    if (error != SR_E_REFUSED || role->site->stopping || now_us >= role->failback_until_us)
+    struct sr_collection *collection = sr_table_collection(role->site, &role->collection);
+    struct sr_core_status status;
+
+    if ((error != SR_E_REFUSED && error != SR_E_UNREACHABLE) || role->site->stopping ||
+        now_us >= role->failback_until_us || !collection)
+        return false;
+    sr_driver_status(collection, &status);
+    if (waits_for_somebody(&status))
         return false;
     role->looked_again = false;
     wait_for(role, WAIT_SYNC, (role->failback_until_us - now_us + 999) / 1000);
@@ -397,7 +411,7 @@ static void look(uv_timer_t *timer)
         sr_driver_status(collection, &status);
         enum sr_target now = sr_roles_target(&status, role->to_here);
         bool in_sync = status.sync == SR_SYNC_IN_SYNC && status.link_up && status.dirty_blocks == 0;
-        bool over = role->wait == WAIT_SYNC      ? in_sync || now == SR_TARGET_ACTIVE
+        bool over = role->wait == WAIT_SYNC      ? in_sync || now == SR_TARGET_ACTIVE || waits_for_somebody(&status)
                     : role->wait == WAIT_ARRIVAL ? now != SR_TARGET_ARRIVING
                                                  : settled(&status, now);
         role->late = !over && sr_driver_now_us() >= role->until_us;

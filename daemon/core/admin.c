@@ -186,7 +186,8 @@ static const char *done_text(const struct sr_core *core, const struct admin *adm
     case SR_ADMIN_FAILOVER:
         return "active here";
     case SR_ADMIN_DISCARD:
-        return "what only this site held is given up; the other copy is taken over as soon as the sites agree";
+        return "what only the losing site held is given up; the copy that is kept is taken over there as soon as "
+               "the sites agree"; /* read at either site */
     case SR_ADMIN_REPLACE:
         return "replaced; it is copied in full as soon as the sites are connected";
     default:

@@ -48,15 +48,19 @@ uint64_t core_handover_estimate_us(const struct sr_core *core)
     return 2 * write_us + 2 * core->commit_took_us;
 }
 
-static const char *cannot(const struct sr_core *core)
+static const char *cannot(const struct sr_core *core, enum sr_error *error)
 {
+    *error = SR_E_REFUSED;
     if (core->stopping)
         return "this site is stopping";
     if (core->rec.paused)
         return "it is paused: resume it first";
-    if (core->mode != MODE_MIRRORING)
-        return core->link_up ? "it is not in sync" : "the sites are not connected";
-    return NULL;
+    if (core->mode == MODE_MIRRORING)
+        return NULL;
+    if (core->link_up)
+        return "it is not in sync";
+    *error = SR_E_UNREACHABLE;
+    return "the sites are not connected";
 }
 
 static void begin(struct sr_core *core)
@@ -79,7 +83,7 @@ const char *sr_core_switchover_refusal(const struct sr_core *core, enum sr_error
         return core->rec.handover ? "the active role is on its way already" : "it is not active at this site";
     if (core->mode == MODE_HANDING_OVER || core->taking || core->forwards_left)
         return "a switchover is under way";
-    return cannot(core);
+    return cannot(core, error);
 }
 
 void core_handover_command(struct sr_core *core, uint64_t id)
@@ -91,9 +95,10 @@ void core_handover_command(struct sr_core *core, uint64_t id)
         core_answer_admin(core, id, SR_E_REFUSED, "%s is not active at this site", core->name);
         return;
     }
-    const char *why = under_way || core->rec.handover ? NULL : cannot(core);
+    enum sr_error error = SR_E_REFUSED;
+    const char *why = under_way || core->rec.handover ? NULL : cannot(core, &error);
     if (why || core->taking || core->forwards_left) {
-        core_answer_admin(core, id, SR_E_REFUSED, "%s cannot be switched over: %s", core->name,
+        core_answer_admin(core, id, error, "%s cannot be switched over: %s", core->name,
                           why ? why : "its role is only just moving here");
         return;
     }

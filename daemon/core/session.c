@@ -55,6 +55,10 @@ void core_end_session(struct sr_core *core, enum sr_cause cause)
         msg->cause = cause;
         core_send_msg(core, msg);
     }
+    if (core_copies_equal(core)) { /* until now; an idle pair has taken no step for long */
+        core->in_sync_us = core->now_us;
+        core->in_sync_wall_ms = core->wall_ms;
+    }
     core->stage = STAGE_NONE;
     core->sessions_ended++;
     core->hello_sent = core->map_sent = false;

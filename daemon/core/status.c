@@ -89,6 +89,8 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
 {
     *status = core->count;
     status->record = core->rec;
+    if (core->in_sync_wall_ms > core->rec.synced_wall_ms)
+        status->record.synced_wall_ms = core->in_sync_wall_ms;
     status->sync = core_sync(core, now_us);
     status->cause = status->sync == SR_SYNC_IN_SYNC ? SR_CAUSE_NONE : cause_shown(core);
     status->verdict = verdict(core, status->sync);

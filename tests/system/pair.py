@@ -37,6 +37,7 @@ SYNCREPCTL = os.path.join(BIN, "syncrepctl")
 LOCALPAIR = os.path.join(TOP, "deploy", "localpair")
 LONG = os.environ.get("SYNCREP_LONG", "0") not in ("", "0")
 SLOW = float(os.environ.get("SYNCREP_SLOW", "1"))  # stretches waiting times: builds with sanitizers
+SANITIZED = SLOW > 1  # such a build looks for other faults than lost writes: fewer rounds of the same
 SITES = ("a", "b")
 BLOCK = 4096
 MIB = 1 << 20

@@ -11,7 +11,7 @@ import pair
 import test_torture
 from test_torture import BUDGET, SEED, other
 
-ROUNDS = int(os.environ.get("SYNCREP_ROUNDS", 10**9 if pair.LONG else 20))
+ROUNDS = int(os.environ.get("SYNCREP_ROUNDS", 10**9 if pair.LONG else 6 if pair.SANITIZED else 20))
 
 
 class Members(test_torture.Torture):

@@ -87,7 +87,8 @@ class Roles(pair.Case):
                 self.check(p, 0, site, "failback", "v", "--to", "a", *plan)
             self.check(p, 0, site, "switchover", "v", "--plan")
         for plan in [], ["--plan"]:
-            self.check(p, 0, "a", "failover", "v", *plan)  # active and served there already
+            served = self.check(p, 0, "a", "failover", "v", *plan)  # active and served there already
+            self.assertIn("served here already", str(served.doc))
             self.check(p, 1, "b", "failover", "v", *plan, error="refused")
             self.check(p, 1, "b", "failover", "v", "--force=v", *plan, error="refused")
         self.assertEqual(self.facts(p), before)
@@ -111,13 +112,40 @@ class Roles(pair.Case):
         self.assertEqual(self.facts(p), before)
         self.assertEqual({site: p.status(site, "v")["counters"]["meta_commits"] for site in pair.SITES}, commits)
 
+    def test_last_in_sync_of_an_idle_pair(self):
+        """Nothing was written for a while: in sync until the other site went, and not until the last write."""
+        for lost, left in ("b", "a"), ("a", "b"):
+            with self.subTest(lost=lost):
+                p = self.pair(volumes={"v": "8MiB"}, set={"both.stall_budget": "1s"})
+                p.nbd("a", "v").pwrite(b"data", 0)
+                idle_from = time.time()
+                pair.wait_for(lambda: time.time() > idle_from + 4, 10, "an idle time")
+                killed_ms = time.time() * 1000
+                p.kill9(lost)
+                p.wait_status(left, "v", cause="peer-unreachable")
+                shown = p.ctl(left, "failover", "v", "--plan").doc["plan"]
+                self.assertGreater(shown["synced_wall_ms"], killed_ms - 1000)
+                self.assertGreater(p.status(left, "v")["synced_wall_ms"], killed_ms - 1000)
+
+    def test_failback_does_not_wait_for_an_administrator(self):
+        p = self.pair(volumes={"v": "8MiB"})
+        p.ctl_ok("a", "pause", "v")
+        for site in pair.SITES:
+            begun = time.monotonic()
+            result = self.check(p, 1, site, "failback", "v", "--to", "b", "--timeout", "60s", error="refused")
+            self.assertIn("paused", result.error["message"])
+            self.assertIn("resume", result.error["hint"])
+            self.assertLess(time.monotonic() - begun, 20)
+        p.ctl_ok("a", "resume", "v")
+        self.check(p, 0, "a", "failback", "v", "--to", "b")
+
     def test_peer_gone(self):
         p = self.pair(volumes={"v": "8MiB"}, set={"both.stall_budget": "1s"})
         p.kill9("b")
         p.wait_status("a", "v", cause="peer-unreachable")
         before = self.facts(p, "a")
         for plan in [], ["--plan"]:
-            self.check(p, 1, "a", "switchover", "v", *plan, error="refused")
+            self.check(p, 3, "a", "switchover", "v", *plan, error="unreachable")
             self.check(p, 0, "a", "switchover", "v", "--to", "a", *plan)
             self.check(p, 1, "a", "resolve", "v", "--keep", "b", *plan, error="refused")
         begun = time.monotonic()

@@ -14,7 +14,7 @@ import pair
 import stamp
 
 VOLUMES = ("v1", "v2", "v3")
-ROUNDS = int(os.environ.get("SYNCREP_ROUNDS", 10**9 if pair.LONG else 100))
+ROUNDS = int(os.environ.get("SYNCREP_ROUNDS", 10**9 if pair.LONG else 20 if pair.SANITIZED else 100))
 SEED = int(os.environ.get("SYNCREP_SEED", 7))
 BUDGET = 1.0
 
