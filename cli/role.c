@@ -46,7 +46,9 @@ static void print_side(const Syncrep__Control__PlanSide *side)
         return;
     }
     n = snprintf(text, sizeof(text), "%s, %s copy", cli_role(side->role),
-                 side->consistent ? "complete" : "incomplete");
+                 !side->consistent                      ? "incomplete"
+                 : strcmp(side->made_by, "forced") == 0 ? "forced, perhaps incomplete,"
+                                                        : "complete");
     if (side->since_wall_ms)
         n += snprintf(text + n, sizeof(text) - (size_t)n, "; its generation: %s, %s ago", cli_or_dash(side->made_by),
                       cli_ago(side->since_wall_ms, ago, sizeof(ago)));
@@ -82,7 +84,10 @@ static void print_plan(const Syncrep__Control__Plan *plan)
 
     snprintf(text, sizeof(text), "%s %s; nothing was changed", plan->command, plan->name);
     print_wrapped("plan: ", text);
-    print_wrapped("result: ", plan->possible ? "it would be done now" : "it would not be done, see below");
+    snprintf(text, sizeof(text), "nothing would be done: %s", plan->reason);
+    print_wrapped("result: ", !plan->possible   ? "it would not be done, see below"
+                              : plan->reason[0] ? text
+                                                : "it would be done now");
     for (size_t i = 0; i < plan->n_sides; i++)
         print_side(plan->sides[i]);
     print_peer(plan);

@@ -83,6 +83,13 @@ static const char *switchover_problem(const struct plan *plan, enum sr_error *er
     return *error == SR_OK ? NULL : s->record.paused ? "it is paused: resume it first" : "it is not in sync";
 }
 
+/* The verb would find it done. */
+static void nothing_to_do(struct plan *plan, const char *site)
+{
+    snprintf(plan->reason, sizeof(plan->reason), "it is active at %s already", site);
+    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl status %s", plan->collection->name);
+}
+
 static void plan_switchover(struct plan *plan)
 {
     const char *name = plan->collection->name;
@@ -92,7 +99,9 @@ static void plan_switchover(struct plan *plan)
 
     if (why)
         refused(plan, error, why);
-    if (plan->status.cause == SR_CAUSE_CONFLICT || plan->status.record.paused)
+    if (!why && sr_roles_target(&plan->status, plan->to_here) == SR_TARGET_ACTIVE)
+        nothing_to_do(plan, site);
+    else if (sr_roles_waits_for_somebody(&plan->status))
         sr_status_next_command(plan->collection, &plan->status, plan->hint, sizeof(plan->hint));
     else if (plan->error == SR_OK)
         snprintf(plan->hint, sizeof(plan->hint), "syncrepctl switchover %s --to %s", name, site);
@@ -136,12 +145,16 @@ static void plan_failover(struct plan *plan, bool force)
     enum sr_error error = SR_OK;
     const char *why = sr_core_failover_refusal(plan->collection->core, force, &error);
 
-    if (plan->status.serving) { /* then the verb has nothing to do */
-        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl status %s   (it is active and served here already)", name);
+    if (plan->status.serving) {
+        snprintf(plan->reason, sizeof(plan->reason), "it is active and served here already");
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl status %s", name);
         return;
     }
     what_is_lost(plan);
-    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s", name);
+    if (force)
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s --force=%s", name, name);
+    else
+        snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s", name);
     if (!why)
         return;
     refused(plan, error, why);
@@ -186,7 +199,9 @@ static void plan_resolve(struct plan *plan)
 
     if (s->cause != SR_CAUSE_CONFLICT) {
         snprintf(plan->hint, sizeof(plan->hint), "syncrepctl status %s", name);
-        if (sr_roles_target(s, plan->to_here) != SR_TARGET_ACTIVE)
+        if (sr_roles_target(s, plan->to_here) == SR_TARGET_ACTIVE)
+            nothing_to_do(plan, keep);
+        else
             refused(plan, SR_E_REFUSED, "it is not in conflict with a connected peer: nothing is to be decided");
         return;
     }
@@ -201,8 +216,10 @@ static void plan_resolve(struct plan *plan)
         why = "the other site, whose writes would be given up, did not answer within a second";
     else
         why = plan->to_here ? NULL : sr_core_discard_refusal(plan->collection->core, &error);
-    if (why)
-        refused(plan, plan->to_here && s->record.consistent ? SR_E_UNREACHABLE : SR_E_REFUSED, why);
+    if (!why)
+        return;
+    refused(plan, plan->to_here && s->record.consistent ? SR_E_UNREACHABLE : SR_E_REFUSED, why);
+    snprintf(plan->hint, sizeof(plan->hint), "syncrepctl resolve %s --keep %s --plan", name, other);
 }
 
 /* ---- the answer --------------------------------------------------------------------------------------------------

@@ -68,7 +68,8 @@ static void go_on(struct replacing *replacing)
         finish(replacing, error, text);
         return;
     }
-    sr_driver_admin(collection, SR_ADMIN_REPLACE, replacing->force, replaced, replacing);
+    /* The core before was asked (may_replace), which knew the other site; this one has not met it yet. */
+    sr_driver_admin(collection, SR_ADMIN_REPLACE, true, replaced, replacing);
 }
 
 static void make_images(struct replacing *replacing);
@@ -119,8 +120,8 @@ static void make_images(struct replacing *replacing)
         if (volume->meta.imported || has_image(volume))
             continue;
         sr_log(SR_LOG_NOTICE, "volume %s: its image is gone and made anew", volume->meta.name);
-        enum sr_error error = sr_pool_create_start(volume->pool->pool, collection->site->loop, &image, NULL, image_made,
-                                                   replacing, &replacing->job);
+        enum sr_error error = sr_pool_create_start(volume->pool->pool, collection->site->loop, &image, NULL,
+                                                   image_made, replacing, &replacing->job);
         if (error != SR_OK) {
             snprintf(text, sizeof(text), "%s", sr_error_text(error));
             finish(replacing, error, text);
@@ -165,8 +166,8 @@ static void failed_recorded(void *arg, uint64_t tag, enum sr_error error)
         make_images(replacing);
 }
 
-/* First of all, and durable before anything is made: else a crash would leave a fresh, empty image under a record that says
- * that this copy is complete. */
+/* First of all, and durable before anything is made: else a crash would leave a fresh, empty image under a record
+ * that says that this copy is complete. */
 static void closed(struct sr_collection *collection, void *arg)
 {
     struct sr_meta_collection record = {.uuid = collection->uuid};
@@ -183,25 +184,24 @@ static void closed(struct sr_collection *collection, void *arg)
 /* The core's own rules, asked before anything is touched. */
 static enum sr_error may_replace(const struct sr_collection *collection, bool force, char *text)
 {
-    struct sr_core_status status;
+    enum sr_error error = SR_OK;
+    const char *why = NULL;
 
-    sr_driver_status(collection, &status);
-    if (collection->core && !status.record.failed) {
-        snprintf(text, SR_SITE_TEXT, "the copy of %s here has not failed; nothing is replaced", collection->name);
-        return SR_E_REFUSED;
+    if (collection->core) {
+        why = sr_core_replace_refusal(collection->core, force, &error);
+    } else if (collection->loaded.base_kind != SR_BASE_NONE && !force) {
+        error = SR_E_NEEDS_FORCE;
+        why = "the copy here may hold writes that the other site lacks: replacing it gives them up";
     }
-    if (status.record.base_kind != SR_BASE_NONE && !force) {
-        snprintf(text, SR_SITE_TEXT,
-                 "the failed copy of %s here may hold writes that the other site lacks: replacing it gives them up",
-                 collection->name);
-        return SR_E_NEEDS_FORCE;
+    if (why) {
+        snprintf(text, SR_SITE_TEXT, "%s: nothing is replaced: %s", collection->name, why);
+        return error;
     }
     for (uint32_t i = 0; i < collection->n_volumes; i++) {
         const struct sr_site_pool *pool = collection->volumes[i]->pool;
         if (pool && pool->pool)
             continue;
-        snprintf(text, SR_SITE_TEXT, "%.300s",
-                 pool ? pool->detail : "its pool is not configured");
+        snprintf(text, SR_SITE_TEXT, "%.300s", pool ? pool->detail : "its pool is not configured");
         return SR_E_REFUSED;
     }
     return SR_OK;
@@ -229,6 +229,11 @@ void sr_replace(struct sr_collection *collection, struct sr_control_call *call, 
         return;
     }
     sr_driver_status(collection, &status);
+    if (collection->core && !status.record.failed) { /* or somebody has done it already: idempotent */
+        snprintf(text, sizeof(text), "%s: the copy here has not failed: nothing was replaced", collection->name);
+        finish(replacing, SR_OK, text);
+        return;
+    }
     collection->loaded = status.record;
     sr_driver_end(collection, closed, replacing);
 }

@@ -32,9 +32,10 @@ struct role_call {
      * follows a conflict. */
     uv_timer_t timer;
     enum { WAIT_SYNC, WAIT_ARRIVAL, WAIT_SETTLED } wait;
-    bool late;
+    bool late, superseded;
     uint64_t until_us;
     uint64_t failback_until_us; /* 0: not a failback.  Until then a session that ends just now is waited for, too */
+    struct role_call *next;     /* in site->role_waits, while it waits for in-sync */
 };
 
 static struct role_call *new_call(struct sr_collection *collection, struct sr_control_call *call)
@@ -343,8 +344,7 @@ static bool look_again(struct role_call *role)
     }
 }
 
-/* Connected, and yet never in sync before an administrator has done something: no use in waiting for that. */
-static bool waits_for_somebody(const struct sr_core_status *status)
+bool sr_roles_waits_for_somebody(const struct sr_core_status *status)
 {
     return status->link_up && (status->cause == SR_CAUSE_CONFLICT || status->record.paused || status->record.failed ||
                                (status->peer_known && status->peer.failed));
@@ -362,11 +362,42 @@ static bool fail_back_again(struct role_call *role, enum sr_error error)
         now_us >= role->failback_until_us || !collection)
         return false;
     sr_driver_status(collection, &status);
-    if (waits_for_somebody(&status))
+    if (sr_roles_waits_for_somebody(&status))
         return false;
     role->looked_again = false;
     wait_for(role, WAIT_SYNC, (role->failback_until_us - now_us + 999) / 1000);
     return true;
+}
+
+/* ---- failbacks that wait ----------------------------------------------------------------------------------------- */
+
+static void forget_wait(struct role_call *role)
+{
+    struct role_call **at = &role->site->role_waits;
+
+    while (*at && *at != role)
+        at = &(*at)->next;
+    if (*at)
+        *at = role->next;
+}
+
+int sr_roles_pending(const struct sr_collection *collection)
+{
+    const struct role_call *role = collection->site->role_waits;
+
+    while (role && !sr_uuid_equal(&role->collection, &collection->uuid))
+        role = role->next;
+    return role ? role->to_here : -1;
+}
+
+/* Another command about the role, that is not for the same move: whoever gave it knows better. */
+static void supersede(const struct role_call *by)
+{
+    for (struct role_call *role = by->site->role_waits; role; role = role->next) {
+        bool same_move = by->plan == SR_PLAN_SWITCHOVER && role->to_here == by->to_here;
+        if (role != by && sr_uuid_equal(&role->collection, &by->collection) && !same_move)
+            role->superseded = true;
+    }
 }
 
 static void waited(uv_handle_t *handle)
@@ -375,9 +406,14 @@ static void waited(uv_handle_t *handle)
     struct sr_collection *collection = sr_table_collection(role->site, &role->collection);
     char text[SR_SITE_TEXT];
 
+    forget_wait(role);
     if (role->site->stopping || !collection || !collection->core) {
         end(role, role->site->stopping ? SR_E_SHUTDOWN : SR_E_NOT_FOUND, NULL,
             role->site->stopping ? "the daemon is stopping" : "the collection is gone");
+    } else if (role->superseded) {
+        snprintf(text, sizeof(text), "%s: the failback that waited is given up: another command about its role came",
+                 role->name);
+        end(role, SR_E_CANCELLED, NULL, text);
     } else if (role->plan == SR_PLAN_RESOLVE) {
         resolve(collection, role);
     } else if (!role->late) {
@@ -411,11 +447,11 @@ static void look(uv_timer_t *timer)
         sr_driver_status(collection, &status);
         enum sr_target now = sr_roles_target(&status, role->to_here);
         bool in_sync = status.sync == SR_SYNC_IN_SYNC && status.link_up && status.dirty_blocks == 0;
-        bool over = role->wait == WAIT_SYNC      ? in_sync || now == SR_TARGET_ACTIVE || waits_for_somebody(&status)
+        bool over = role->wait == WAIT_SYNC      ? in_sync || now == SR_TARGET_ACTIVE || sr_roles_waits_for_somebody(&status)
                     : role->wait == WAIT_ARRIVAL ? now != SR_TARGET_ARRIVING
                                                  : settled(&status, now);
         role->late = !over && sr_driver_now_us() >= role->until_us;
-        if (!over && !role->late)
+        if (!over && !role->late && !role->superseded)
             return;
     }
     uv_close((uv_handle_t *)timer, waited);
@@ -425,8 +461,11 @@ static void wait_for(struct role_call *role, int what, uint64_t wait_ms)
 {
     role->wait = what;
     role->until_us = sr_driver_now_us() + wait_ms * 1000;
-    if (what == WAIT_SYNC)
+    if (what == WAIT_SYNC) {
         role->failback_until_us = role->until_us;
+        role->next = role->site->role_waits;
+        role->site->role_waits = role;
+    }
     uv_timer_init(role->site->loop, &role->timer);
     role->timer.data = role;
     uv_timer_start(&role->timer, look, 0, LOOK_MS);
@@ -449,6 +488,8 @@ void sr_roles_switchover(struct sr_site *site, struct sr_control_call *call,
     bool other = status.taking || (status.record.role != SR_ROLE_ACTIVE && !status.giving);
     role->to_here = req->to_site[0] ? to_here : other;
     role->plan = SR_PLAN_SWITCHOVER;
+    if (!req->plan)
+        supersede(role);
     if (req->plan)
         plan(collection, role);
     else if (req->sync_wait_ms)
@@ -478,6 +519,8 @@ void sr_roles_failover(struct sr_site *site, struct sr_control_call *call,
     role->plan = SR_PLAN_FAILOVER;
     role->to_here = true;
     role->force = req->force_name[0] != '\0';
+    if (!req->plan)
+        supersede(role);
     if (req->plan)
         plan(collection, role);
     else
@@ -522,6 +565,8 @@ void sr_roles_resolve(struct sr_site *site, struct sr_control_call *call, const 
     role->plan = SR_PLAN_RESOLVE;
     role->at_peer = SR_COLLECTION_DISCARD;
     role->to_here = keep_here;
+    if (!req->plan)
+        supersede(role);
     if (req->plan)
         plan(collection, role);
     else

@@ -154,8 +154,11 @@ struct sr_postponed;
 struct sr_rpc; /* peer_rpc.c */
 TAILQ_HEAD(sr_rpc_list, sr_rpc);
 
+struct role_call; /* roles.c */
+
 struct sr_site {
     uv_loop_t *loop;
+    struct role_call *role_waits; /* failbacks that wait for in-sync */
     struct sr_config *config;
     struct sr_core_tuning tuning; /* of the daemon: configuration and later Tune commands */
     struct sr_meta *meta;
@@ -402,6 +405,10 @@ enum sr_target {
     SR_TARGET_MOVES    /* the other one is active, or the role is on its way: a switchover moves it, or joins in */
 };
 enum sr_target sr_roles_target(const struct sr_core_status *status, bool to_here);
+/* Connected, and yet never in sync before an administrator has done something: no use in waiting for that. */
+bool sr_roles_waits_for_somebody(const struct sr_core_status *status);
+/* A failback waits for in-sync: to this site (1) or the other (0); -1: none. */
+int sr_roles_pending(const struct sr_collection *collection);
 
 /* ---- members.c: volumes join and leave collections --------------------------------------------------------------- */
 

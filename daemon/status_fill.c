@@ -109,7 +109,8 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
                *peer = collection->site->config->peer_name;
 
     out[0] = '\0';
-    if (status->sync == SR_SYNC_IN_SYNC && sr_status_warning(collection, status, out, out_bytes)[0])
+    if (status->sync == SR_SYNC_IN_SYNC && sr_roles_pending(collection) < 0 &&
+        sr_status_warning(collection, status, out, out_bytes)[0])
         snprintf(out, out_bytes, "syncrepctl pool list   (free space at site %s; hosts go on by themselves)", site);
     if (status->sync == SR_SYNC_IN_SYNC)
         return out;
@@ -122,6 +123,11 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
                  "systemctl restart syncrepd   (at site %s, when its pool %s is mounted again); if its disk was exchanged: "
                  "syncrepctl pool create %s",
                  site, homeless->meta.pool, homeless->meta.pool);
+    else if (status->record.failed && status->peer_known && status->peer.failed)
+        snprintf(out, out_bytes, "docs/OPERATIONS.md, \"Both copies have failed\": do not replace one before it is read");
+    else if (status->cause == SR_CAUSE_CONFLICT)
+        snprintf(out, out_bytes, "syncrepctl resolve %s --keep %s --plan   (shows what keeping either copy costs)", name,
+                 status->record.failed ? peer : site);
     else if ((!collection->core && !collection->suspended) || status->record.failed)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at site %s, when its disk is in order again)", name, site);
     else if (status->cause == SR_CAUSE_PAUSED)
@@ -140,9 +146,6 @@ const char *sr_status_next_command(const struct sr_collection *collection, const
                  "syncrepctl pool list   (free space where the alternate copy is; it goes on by itself)");
     else if (status->cause == SR_CAUSE_ALTERNATE_IO_ERROR)
         snprintf(out, out_bytes, "syncrepctl replace %s   (at the site of the alternate copy)", name);
-    else if (status->cause == SR_CAUSE_CONFLICT)
-        snprintf(out, out_bytes, "syncrepctl resolve %s --keep %s --plan   (shows what keeping either copy costs)", name,
-                 site);
     else if (status->cause == SR_CAUSE_WAITING_FOR_FAILOVER)
         snprintf(out, out_bytes, "syncrepctl failover %s --plan   (at the site that is to serve)", name);
     else
@@ -171,7 +174,14 @@ static bool is_full(const struct sr_volume *volume)
 const char *sr_status_warning(const struct sr_collection *collection, const struct sr_core_status *status, char *out,
                               size_t out_bytes)
 {
+    int pending = sr_roles_pending(collection);
+
     out[0] = '\0';
+    if (pending >= 0)
+        snprintf(out, out_bytes,
+                 "a failback to site %s waits until both copies are in sync; `syncrepctl switchover %s --to %s` ends it",
+                 pending ? collection->site->config->site : collection->site->config->peer_name, collection->name,
+                 pending ? collection->site->config->peer_name : collection->site->config->site);
     for (uint32_t i = 0; i < collection->n_volumes && !out[0] && status->serving; i++) {
         const struct sr_volume *volume = collection->volumes[i];
         if (is_full(volume))

@@ -82,19 +82,38 @@ static void replace_now(struct sr_core *core, struct admin *admin)
     admin->commit = core->rec_commit;
 }
 
+/* NULL: it may be replaced.  Never without force the last copy, whatever it is worth. */
+const char *sr_core_replace_refusal(const struct sr_core *core, bool force, enum sr_error *error)
+{
+    const struct sr_record *peer = &core->shown_peer.record;
+    *error = SR_E_REFUSED;
+    if (!core->rec.failed)
+        return core->peer_known && peer->failed ? "the copy here has not failed, that of the other site has: "
+                                                  "replace it there"
+                                                : NULL;
+    *error = SR_E_NEEDS_FORCE;
+    if (force)
+        return NULL;
+    if (core->rec.base_kind != SR_BASE_NONE && !core->rec.discard)
+        return "the failed copy here may hold writes that the other site lacks: replacing it gives them up";
+    if (!core->peer_known)
+        return "whether the other site has a complete copy is not known: connect the sites first, or this may be "
+               "the last one";
+    return peer->failed || !peer->consistent ? "the copy of the other site is not complete either: replacing this "
+                                               "one gives up the last one, damaged as it is"
+                                             : NULL;
+}
+
 static void replace(struct sr_core *core, uint64_t id, bool force)
 {
-    bool alone = core->rec.base_kind != SR_BASE_NONE;
-    if (!core->rec.failed) {
-        core_answer_admin(core, id, SR_E_REFUSED, "the copy of %s here has not failed; nothing is replaced",
-                          core->name);
+    enum sr_error error;
+    const char *why = sr_core_replace_refusal(core, force, &error);
+    if (why) {
+        core_answer_admin(core, id, error, "%s: nothing is replaced: %s", core->name, why);
         return;
     }
-    if (alone && !force) {
-        core_answer_admin(
-            core, id, SR_E_NEEDS_FORCE,
-            "the failed copy of %s here holds writes that the other site lacks: replacing it gives them up",
-            core->name);
+    if (!core->rec.failed) { /* also if somebody has done it already */
+        core_answer_admin(core, id, SR_OK, "%s: the copy here has not failed: nothing was replaced", core->name);
         return;
     }
     remember(core, id, SR_ADMIN_REPLACE)->waits_for_disk = true;

@@ -327,6 +327,7 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
 /* Why the command would be refused now, a phrase, and with which error; NULL: it would begin.  Failover goes by the
  * last SR_ADMIN_PROBE. */
 const char *sr_core_switchover_refusal(const struct sr_core *core, enum sr_error *error);
+const char *sr_core_replace_refusal(const struct sr_core *core, bool force, enum sr_error *error);
 const char *sr_core_failover_refusal(const struct sr_core *core, bool force, enum sr_error *error);
 const char *sr_core_discard_refusal(const struct sr_core *core, enum sr_error *error);
 

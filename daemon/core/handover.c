@@ -469,9 +469,8 @@ static void answer_admins(struct sr_core *core)
 
 static bool has_deadline(const struct sr_core *core)
 {
-    return core->handover_deadline_us &&
-           (core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER ||
-            (core_forwards_due(core) && !SR_BUG(FORWARDS_UNBOUNDED)));
+    return core->handover_deadline_us && (core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER ||
+                                          (core_forwards_due(core) && !SR_BUG(FORWARDS_UNBOUNDED)));
 }
 
 static void on_deadline(struct sr_core *core)

@@ -133,6 +133,8 @@ static struct leader by_unwritten(const struct sr_greeting *a, const struct sr_g
     }
     if (same && a->map_empty && b->map_empty && promoted(ra) != promoted(rb))
         return leads(promoted(ra) ? a : b, false, "the promoted site is not active");
+    if (same && a->map_empty && b->map_empty)
+        return leads(NULL, false, "both sites were made active while they were apart, though neither wrote since");
     return leads(NULL, false, "both sites wrote since they parted (split brain), or they never were a pair");
 }
 

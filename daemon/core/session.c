@@ -201,14 +201,24 @@ static void show_paused(struct sr_core *core, enum sr_decision decision)
                        leads ? core->peer_name : "this site");
 }
 
+/* Both were promoted, each while it was cut off or the other one dead: one may go on, the later one as far as the
+ * clocks tell.  Both sites must come to the same answer; which is right is for the administrator to say. */
+static bool later_failover(const struct sr_record *one, const struct sr_record *other)
+{
+    if (one->gen_wall_ms != other->gen_wall_ms)
+        return one->gen_wall_ms > other->gen_wall_ms;
+    return memcmp(&one->gen, &other->gen, sizeof one->gen) > 0;
+}
+
 /* The side that an administrator promoted goes on; else whoever was alone already. */
 static void conflict(struct sr_core *core)
 {
     core->stage = STAGE_CONFLICT;
     bool i_was = core->rec.made_by == SR_MADE_FAILOVER || core->rec.made_by == SR_MADE_FORCED;
     bool peer_was = core->peer.record.made_by == SR_MADE_FAILOVER || core->peer.record.made_by == SR_MADE_FORCED;
-    bool stays = SR_BUG(CONFLICT_BOTH_SERVE) || i_was || (!peer_was && core->rec.role == SR_ROLE_ACTIVE);
     const struct sr_record *peer = &core->peer.record;
+    bool promoted = i_was && (!peer_was || peer->role != SR_ROLE_ACTIVE || later_failover(&core->rec, peer));
+    bool stays = SR_BUG(CONFLICT_BOTH_SERVE) || promoted || (!i_was && !peer_was && core->rec.role == SR_ROLE_ACTIVE);
     bool peer_gave_up = peer->discard && sr_uuid_equal(&peer->discard_mine, &peer->gen) &&
                         sr_uuid_equal(&peer->discard_peer, &core->rec.gen);
     if (core->rec.discard && peer_gave_up) {

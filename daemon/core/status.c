@@ -39,10 +39,10 @@ enum sr_sync core_sync(const struct sr_core *core, uint64_t now_us)
 
 static enum sr_cause cause_shown(const struct sr_core *core)
 {
+    if (core->stage == STAGE_CONFLICT) /* also of a failed copy: an administrator has to choose */
+        return SR_CAUSE_CONFLICT;
     if (core->rec.failed)
         return core->rec.role == SR_ROLE_ACTIVE ? SR_CAUSE_ACTIVE_IO_ERROR : SR_CAUSE_ALTERNATE_IO_ERROR;
-    if (core->stage == STAGE_CONFLICT)
-        return SR_CAUSE_CONFLICT;
     if (core->rec.handover)
         return SR_CAUSE_HANDING_OVER;
     if (core->rec.paused)

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -49,6 +50,13 @@ enum sr_error sr_request_error(int64_t result)
 
 static void transfer_next(struct sr_request *request);
 
+static bool is_cut_off(const struct sr_store *store)
+{
+    struct stat st;
+
+    return fstat(store->fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size < store->size_bytes;
+}
+
 static void transfer_done(struct sr_prim *prim, int64_t result)
 {
     struct sr_request *request = (struct sr_request *)prim;
@@ -64,10 +72,15 @@ static void transfer_done(struct sr_prim *prim, int64_t result)
         /* A short one: go on with the rest, from a whole block where direct I/O wants that. */
         if (request->store->direct)
             request->transfer.done = sr_block_floor(request->transfer.done);
-        if (request->transfer.done <= before)
+        if (request->transfer.done <= before) {
+            /* The copy ends before its size: somebody cut it off.  Whatever is written behind would leave zeroes
+             * between that nobody wrote, so no repair of single blocks is of use: the whole copy is bad. */
+            if (prim->op == SR_PRIM_READ && is_cut_off(request->store))
+                request->store->failed = true;
             request->transfer.then(request, SR_E_IO);
-        else
+        } else {
             transfer_next(request);
+        }
         return;
     }
     request->transfer.then(request, SR_OK);

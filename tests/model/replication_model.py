@@ -392,12 +392,16 @@ def show_paused(world, i, decision):
 
 
 def on_conflict(world, i):
-    """Nothing is copied.  The side that an administrator promoted goes on; else whoever was alone already."""
+    """Nothing is copied.  The side that an administrator promoted goes on (both: the later one; here generations are
+    numbered in the order in which they were made, real ones tell by the clock); else whoever was alone already."""
     me, peer = world.site[i], world.site[i].peer
     if me.discard and peer.discard == (peer.gen, me.gen):
         if BUG != "two discards kept":
             me.discard = None                  # both given up: neither counts, the administrator chooses again
     promoted = me.made_by in PROMOTED or (peer.made_by not in PROMOTED and me.role == ACTIVE)
+    if me.made_by in PROMOTED and peer.made_by in PROMOTED and peer.role == ACTIVE and me.gen <= peer.gen and \
+            BUG != "conflict leaves both promoted serving":
+        promoted = False
     if me.discard or me.mode not in ON_ITS_OWN or (not promoted and BUG != "conflict leaves both serving"):
         stop_serving(me)
 
@@ -769,7 +773,7 @@ def check_conflict(world, active):
     a, b = world.site
     if a.discard and b.discard:
         raise Violation("both copies are given up, and nobody can choose again")
-    if len(active) == 2 and not (a.made_by in PROMOTED and b.made_by in PROMOTED):
+    if len(active) == 2:
         raise Violation("both sites serve in a conflict that they know of")
     if same_base(a, b) and a.peer.empty != b.peer.empty and a.consistent and b.consistent:
         raise Violation("conflict, yet one site wrote nothing since they parted")
@@ -879,6 +883,7 @@ MUTANTS = [  # planted bug, failovers, with a witness
     ("failed copy leads", 0, False), ("failed copy followed", 0, False),
     ("replaced copy keeps its generation", 0, False), ("an alternate leads", 0, False),
     ("empty map filled while greeting", 3, False), ("conflict leaves both serving", 3, False),
+    ("conflict leaves both promoted serving", 3, False),
     ("pause not merged", 0, False), ("pause tie: the peer's word", 0, False), ("resync while paused", 0, False),
     ("pause leaves both serving", 3, False), ("role not taken while paused", 0, False),
     ("failed copy stays active", 0, False), ("completing outlives an incomplete copy", 0, False),

@@ -78,8 +78,7 @@ class Cli(pair.Case):
                                 (["volume", "delete", "nix"], "not-found"),
                                 (["wait", "nix", "--for", "in-sync", "--timeout", "1s"], "not-found"),
                                 (["volume", "create", "v", "--size", "8MiB"], "exists"),
-                                (["volume", "create", "n", "--import", "/no/such/file"], None),
-                                (["replace", "v"], None)):
+                                (["volume", "create", "n", "--import", "/no/such/file"], None)):
                 with self.subTest(site=site, args=args):
                     self.check(REFUSED, site, *args, error=error)
             for option in "--active-site", "--pool", "--peer-pool":

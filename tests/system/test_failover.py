@@ -2,6 +2,8 @@
 """Failover, the return of the old site, failback; conflicts and their end."""
 import time
 
+import nbd
+
 import pair
 import stamp
 
@@ -155,6 +157,47 @@ class Failover(pair.Case):
         self.assertEqual(a.pread(4096, 4096), b"only a 1" * 512)
         self.assertEqual(a.pread(8192, 8 * MIB), b"only a 2" * 1024)
         self.assertEqual(p.ctl_ok("a", "resolve", "v", "--keep", "a").code, 0)  # nothing left to do
+
+    def test_both_made_active_one_after_the_other(self):
+        """Each by a failover while the other was dead: once they meet only the later one serves."""
+        p = self.pair_in_sync()
+        p.kill9("a")
+        p.kill9("b")
+        p.start("a")
+        p.ctl_ok("a", "failover", "v")
+        p.nbd("a", "v").pwrite(b"a" * 4096, 0)
+        p.kill9("a")
+        p.start("b")
+        p.ctl_ok("b", "failover", "v")
+        host = p.nbd("b", "v")
+        host.pwrite(b"b" * 4096, 8192)
+        p.start("a")
+        for site in "a", "b":
+            p.wait_status(site, "v", cause="conflict")
+        p.wait_status("a", "v", serving=False)
+        self.assertTrue(p.status("b", "v")["serving"])
+        host.pwrite(b"c" * 4096, 8192)
+        p.ctl_ok("a", "resolve", "v", "--keep", "b")
+        p.compare("v")
+
+    def test_both_copies_fail(self):
+        """The last copy, damaged as it is, is not given up unless forced."""
+        p = self.pair_in_sync(faults=True)
+        host = p.nbd("a", "v")
+        host.pwrite(b"data" * 1024, 0)
+        p.fault(p.rule("a", "v", "op=write error=EIO"), p.rule("b", "v", "op=write error=EIO"))
+        host.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(4096)), 0)
+        host.poll(0)
+        for site in "a", "b":
+            pair.wait_for(lambda: p.ctl_ok(site, "volume", "show", "v").doc["volume"]["state"] == "failed", 30,
+                          f"the copy of {site} has failed")
+        p.fault()
+        for site in "a", "b":
+            refused = p.ctl(site, "replace", "v")
+            self.assertEqual(refused.code, 5, refused)
+            self.assertIn("Both copies have failed", p.status(site, "v")["next_command"])
+        p.ctl_ok("b", "replace", "v", "--force=v")
+        self.assertEqual(p.ctl("a", "replace", "v").code, 5)
 
     def test_restarted_active_without_its_peer(self):
         """It cannot know whether the peer took over: it waits, and serves on an administrator's word."""

@@ -139,6 +139,23 @@ class Roles(pair.Case):
         p.ctl_ok("a", "resume", "v")
         self.check(p, 0, "a", "failback", "v", "--to", "b")
 
+    def test_pending_failback_is_shown_and_superseded(self):
+        """Nobody sees a client that was killed: the role must not move hours later against what was said since."""
+        p = self.pair(volumes={"v": "8MiB"}, set={"both.stall_budget": "1s"})
+        p.kill9("b")
+        p.wait_status("a", "v", cause="peer-unreachable")
+        client = subprocess.Popen([pair.SYNCREPCTL, "--control", p.sites["a"].ctl, "failback", "v", "--to", "b", "--timeout",
+                                   "2h"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        pair.wait_for(lambda: "failback to site b" in p.status("a", "v")["warning"], 10, "it is shown")
+        client.kill()
+        client.wait()
+        self.assertIn("failback to site b", p.status("a", "v")["warning"])
+        p.ctl_ok("a", "switchover", "v", "--to", "a")
+        pair.wait_for(lambda: not p.status("a", "v")["warning"], 10, "it is gone")
+        p.start("b")
+        p.wait_sync("v")
+        p.wait_status("a", "v", role="active", serving=True)
+
     def test_peer_gone(self):
         p = self.pair(volumes={"v": "8MiB"}, set={"both.stall_budget": "1s"})
         p.kill9("b")

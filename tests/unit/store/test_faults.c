@@ -134,6 +134,20 @@ static void short_transfers_are_continued(void **state)
     sr_buf_unref(buf);
 }
 
+/* Writing behind the end of what is left would leave zeroes between that nobody wrote. */
+static void a_copy_that_was_cut_off_takes_no_more_writes(void **state)
+{
+    struct rig *rig = *state;
+    struct sr_buf *buf = data(SR_MIB, 3);
+
+    faults_set("");
+    assert_int_equal(truncate(rig->path, (off_t)(SR_MIB / 2)), 0);
+    assert_int_equal(do_read(rig, SR_MIB / 2, SR_BLOCK_BYTES, buf, 0), SR_E_IO);
+    assert_true(sr_store_failed(rig->store));
+    assert_int_equal(do_write(rig, SR_MIB - SR_BLOCK_BYTES, SR_BLOCK_BYTES, buf, 0), SR_E_IO);
+    sr_buf_unref(buf);
+}
+
 static void a_transfer_that_stops_is_an_error(void **state)
 {
     struct rig *rig = *state;
@@ -272,6 +286,7 @@ int main(int argc, char **argv)
         TEST(a_flush_is_not_answered_by_an_earlier_fdatasync),
         TEST(an_fsync_without_space_is_a_failure),
         TEST(short_transfers_are_continued),
+        TEST(a_copy_that_was_cut_off_takes_no_more_writes),
         TEST(a_transfer_that_stops_is_an_error),
         TEST(a_write_error_fails_the_store_but_no_space_does_not),
         TEST(an_unaligned_write_fails_when_its_block_cannot_be_read),
