@@ -207,7 +207,7 @@ def machine(folder):
     found = subprocess.run(["findmnt", "-no", "FSTYPE,OPTIONS", "-T", folder], stdout=subprocess.PIPE, text=True).stdout.strip()
     with open("/proc/meminfo") as file:
         memory = int(file.readline().split()[1]) * 1024
-    return {"kernel": platform.release(), "cpus": os.cpu_count(), "memory_bytes": memory, "file_system": found,
+    return {"kernel": platform.release().split("-")[0], "cpus": os.cpu_count(), "memory_bytes": memory, "file_system": found,
             "load": os.getloadavg()[0]}
 
 
