@@ -53,6 +53,15 @@ def resume(p, volume, wait_s=600):
     p.ctl_ok("a", "resume", volume, *([f"--wait={wait_s}s"] if wait_s else []), timeout=wait_s + 30)
 
 
+def touch_regions(p, volume, size):
+    """One write to each region: all of them are marked then, and stay so if they are no more than limits.hot_regions."""
+    host = p.nbd("a", volume)
+    for at in range(0, size, REGION):
+        host.pwrite(os.urandom(4096), at)
+    host.shutdown()
+    p.handles.remove(host)
+
+
 def resync_seconds(p, volume):
     """How long the last resync took, from the time stamps of the daemon's events."""
     events = [event for event in p.ctl_ok("a", "events").doc["events"]

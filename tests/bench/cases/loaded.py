@@ -20,7 +20,8 @@ def one_round(p, options, host_size, dirty_size):
     target = rig.uri(p, "v")
     job = {"rw": "randwrite", "bs": "4k", "iodepth": 1, "size": host_size, "norandommap": 1, "seconds": options.secs,
            "rate_iops": options.iops}
-    calm = rig.fio(target, **job)
+    rig.touch_regions(p, "v", host_size)
+    calm = rig.fio(target, ramp_time=f"{RAMP_S}s", **job)
     rig.pause(p, "v")
     rig.fill(target, dirty_size, offset=host_size)
     host = rig.fio_start(target, ramp_time=f"{RAMP_S}s", **job)
@@ -47,8 +48,9 @@ def measure(options):
         for _ in range(options.rounds):
             one = one_round(p, options, host_size, dirty_size)
             rounds.append(one)
-            rig.say(f"loaded: p99 {one['calm']['p99_us']:.0f} -> {one['busy']['p99_us']:.0f} us, resync {one['resync_mib_s']:.0f} MiB/s"
-                    + ("" if one["all_the_time"] else "; it did not run all the time: take more --dirty-mib"))
+            rig.say(f"loaded: p99 {one['calm']['p99_us']:.0f} -> {one['busy']['p99_us']:.0f} us, "
+                    f"resync {one['resync_mib_s']:.0f} MiB/s" +
+                    ("" if one["all_the_time"] else "; it did not run all the time: take more --dirty-mib"))
     summary = {f"{when}_{key}": rig.median(rounds, lambda one: one[when][key])
                for when in ("calm", "busy") for key in ("p99_us", "p50_us", "mean_us", "iops")}
     for key in "p99_us", "p50_us", "mean_us":

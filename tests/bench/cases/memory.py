@@ -53,8 +53,8 @@ def measure(options):
     for _ in range(options.rounds):
         one = {"clean": clean_volume(), "load": {str(buffer): full_load(buffer, options) for buffer in options.buffers_mib}}
         rounds.append(one)
-        rig.say(f"memory: {one['clean']['size_tib']:.0f} TiB add {one['clean']['added_mib']:.1f} MiB; " +
-                ", ".join(f"buffer {buffer}: at most {max(seen['most_mib'].values()):.0f} MiB" for buffer, seen in one["load"].items()))
+        rig.say(f"memory: {one['clean']['size_tib']:.0f} TiB add {one['clean']['added_mib']:.1f} MiB; " + ", ".join(
+            f"buffer {buffer}: at most {max(seen['most_mib'].values()):.0f} MiB" for buffer, seen in one["load"].items()))
     clean = {"size_tib": rounds[0]["clean"]["size_tib"], "added_mib": rig.median(rounds, lambda one: one["clean"]["added_mib"])}
     load = {buffer: max(max(one["load"][buffer]["most_mib"].values()) for one in rounds) for buffer in rounds[0]["load"]}
     goals = [rig.goal(f"what a clean volume of {clean['size_tib']:.4g} TiB adds, MiB", clean["added_mib"], "<=", 64)]

@@ -3,8 +3,6 @@
 A round: sequential writes of 1 MiB at depth 4 while in sync; pause, write everything, resume: the time until in sync; one write
 to each region, kill -9 of the active site and its restart: all of it is suspect, and equal, so it is compared by hash.
 """
-import os
-
 import rig
 
 
@@ -12,23 +10,16 @@ def arguments(parser):
     parser.add_argument("--size-mib", type=int, help="1024, with --quick 128; at most 4096: the regions that stay marked")
 
 
-def touch_regions(p, size):
-    host = p.nbd("a", "v")
-    for at in range(0, size, rig.REGION):
-        host.pwrite(os.urandom(4096), at)
-    host.shutdown()
-    p.handles.remove(host)
-
-
 def one_round(p, size, secs):
     target = rig.uri(p, "v")
+    rig.touch_regions(p, "v", size)
     write = rig.fio(target, rw="write", bs="1m", iodepth=4, size=size, seconds=secs)
     rig.pause(p, "v")
     alone = rig.fill(target, size)
     dirty = p.status("a", "v")["dirty_bytes"]
     rig.resume(p, "v")
     copy_s = rig.resync_seconds(p, "v")
-    touch_regions(p, size)
+    rig.touch_regions(p, "v", size)
     p.kill9("a")
     p.start("a")
     rig.wait_sync(p, "v")

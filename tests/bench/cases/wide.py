@@ -32,6 +32,8 @@ def one_round(p, plain, size, hot, secs):
     one = {}
     for where, target in (("syncrep", rig.uri(p, "v")), ("file", plain)):
         for name, span in (("hot", hot), ("wide", size)):
+            if where == "syncrep" and name == "hot":
+                rig.touch_regions(p, "v", hot)
             before = commits(p)
             seen = rig.fio(target, rw="randwrite", bs="4k", iodepth=32, size=span, norandommap=1, seconds=secs,
                            filesize=size if where == "file" else None)
