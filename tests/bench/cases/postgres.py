@@ -61,10 +61,14 @@ def measure(options):
         rounds.setdefault(sample["round"], {})[sample["target"]] = sample
     rounds = [rounds[number] for number in sorted(rounds)]
 
-    def ratio(target, other):
-        return rig.median(rounds, lambda one: one[target]["tps"] / one[other]["tps"] if target in one and other in one else None)
+    def seen(one, name):
+        return one[name]["tps"] if name in one else None
 
-    tps = {name: rig.median(rounds, lambda one: one[name]["tps"] if name in one else None) for name in options.targets.split(",")}
+    def ratio(target, other):
+        return rig.median([one for one in rounds if target in one and other in one],
+                          lambda one: seen(one, target) / seen(one, other))
+
+    tps = {name: rig.median(rounds, lambda one: seen(one, name)) for name in options.targets.split(",")}
     summary = {"tps": tps, "to_nbdkit": ratio("syncrep", "nbdkit-wt"), "to_paused": ratio("syncrep", "syncrep-paused"),
                "copies_equal": raw["verified"].get("syncrep"), "errors": raw["errors"]}
     goals = [rig.goal("mirrored / one copy in nbdkit", summary["to_nbdkit"], ">=", 1.0),
