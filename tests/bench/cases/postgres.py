@@ -70,7 +70,7 @@ def measure(options):
 
     tps = {name: rig.median(rounds, lambda one: seen(one, name)) for name in options.targets.split(",")}
     summary = {"tps": tps, "to_nbdkit": ratio("syncrep", "nbdkit-wt"), "to_paused": ratio("syncrep", "syncrep-paused"),
-               "copies_equal": raw["verified"].get("syncrep"), "errors": raw["errors"]}
+               "copies_equal": raw["verified"].get("syncrep"), "errors": raw["errors"], "secs": raw["secs"]}
     goals = [rig.goal("mirrored / one copy in nbdkit", summary["to_nbdkit"], ">=", 1.0),
              rig.goal("mirrored / paused", summary["to_paused"], ">=", 0.9)]
     line = ", ".join(f"{name} {value:.0f}" for name, value in tps.items() if value) + " transactions/s"

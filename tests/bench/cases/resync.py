@@ -29,7 +29,8 @@ def one_round(p, size, secs):
     compared, equal = counters["compared_blocks"] * 4096, counters["equal_blocks"] * 4096
     compare_s = rig.resync_seconds(p, "v")
     return {"write_mib_s": write["mib_s"], "read_mib_s": read["mib_s"], "alone_write_mib_s": alone["mib_s"],
-            "copied_mib": dirty / rig.MIB, "copy_s": copy_s, "copy_mib_s": dirty / rig.MIB / copy_s, "compared_mib": compared / rig.MIB, "equal_mib": equal / rig.MIB,
+            "copied_mib": dirty / rig.MIB, "copy_s": copy_s, "copy_mib_s": dirty / rig.MIB / copy_s,
+            "compared_mib": compared / rig.MIB, "equal_mib": equal / rig.MIB,
             "compare_s": compare_s, "compare_mib_s": compared / rig.MIB / compare_s}
 
 
