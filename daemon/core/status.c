@@ -109,7 +109,7 @@ void sr_core_status(const struct sr_core *core, uint64_t now_us, struct sr_core_
     status->peer_dirty_blocks = core->shown_peer.dirty_blocks;
     status->probe_answered = core->probe_answered;
     status->giving = core->mode == MODE_HANDING_OVER || core->mode == MODE_HANDED_OVER || core->rec.handover;
-    status->taking = core->taking;
+    status->taking = core->taking || core->forwards_left; /* hosts are served when the forwarded requests are here */
     status->handover_estimate_us = core_handover_estimate_us(core);
     status->handover_took_us = core->handover_took_us;
     status->peer_usable = core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER ||
