@@ -67,7 +67,7 @@ uint64_t core_start_io(struct sr_core *core, enum io_owner kind, void *owner, st
               (io.length_bytes > 0 && io.offset_bytes + io.length_bytes <= volume->size_bytes));
     action->disk = io;
     core->n_ios++;
-    if (kind != IO_REQUEST)
+    if (kind != IO_REQUEST && kind != IO_FLUSH)
         core->n_session_ios++;
     return io.io;
 }

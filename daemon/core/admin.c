@@ -70,8 +70,11 @@ static void replace_now(struct sr_core *core, struct admin *admin)
     if (core->rec.failed) {
         core_end_session(core, SR_CAUSE_CONNECTING);
         sr_lineage_replace(&core->rec);
-        for (uint32_t i = 0; i < core->n_volumes; i++)
+        for (uint32_t i = 0; i < core->n_volumes; i++) {
             core_drop_bad(core, &core->volumes[i], 0, UINT64_MAX);
+            core->volumes[i].stable = core->volumes[i].applied; /* nothing is left of it that could be lost */
+        }
+        core_flush_forget(core);
         core_commit_clear_maps(core);
         core_commit_record(core);
         core->retry_at_us = 0;
@@ -131,7 +134,7 @@ static void go_on(struct sr_core *core, uint64_t id)
         core_answer_admin(core, admin->id, SR_E_CANCELLED, "%s goes on", core->name);
         core_end_admin(core, admin);
     }
-    core->stopping = false;
+    core->stopping = core->flushes_alone = false;
     core->retry_at_us = 0;
     core->retry_ms = 0;
     core_answer_admin(core, id, SR_OK, "%s goes on", core->name);
@@ -176,9 +179,18 @@ static bool stopped(struct sr_core *core)
 {
     if (core->n_requests)
         return false;
+    if (core_leads_open(core) && !core_flush_clean(core)) { /* at both sites, while that is possible */
+        core_flush_all(core);
+        return false;
+    }
     core_end_session(core, SR_CAUSE_SHUTDOWN); /* first: a resync would make maps stale for ever */
+    if (!core->flushes_alone) {
+        core_flush_to_maps(core);
+        core->flushes_alone = true;
+    }
     if (core->save_at_us == 0 && TAILQ_EMPTY(&core->intents.all) && !core->building && !core->flying)
-        return core->n_ios == 0;
+        return core->n_ios == 0 && core_secure(core);
+    core_flush_all(core);
     core_cool_all(core);
     core->save_at_us = core->save_at_us ? 1 : 0; /* now */
     return false;

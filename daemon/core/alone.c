@@ -55,6 +55,8 @@ void core_go_alone(struct sr_core *core, enum sr_cause cause)
     SR_ASSERT(core_serving(core));
     if (!SR_BUG(ALONE_KEEPS_SESSION) && !(SR_BUG(MEMBER_LEFT_BEHIND) && core->n_volumes > 1))
         core_end_session(core, cause);
+    if (!was_alone && !SR_BUG(ALONE_FORGETS_CACHED))
+        core_flush_to_maps(core); /* first: those are compared, the peer most likely has them */
     if (!was_alone)
         core_requests_mark_unfinished(core);
     if (sr_lineage_must_go_alone(&core->rec)) {
@@ -102,8 +104,10 @@ void core_stop_serving(struct sr_core *core)
 {
     if (!core_serving(core))
         return;
-    if (core->mode != MODE_ALONE)
+    if (core->mode != MODE_ALONE) {
+        core_flush_to_maps(core);
         core_requests_mark_unfinished(core);
+    }
     core->mode = MODE_STANDBY;
     core->refuse_pending = true;
 }
@@ -116,6 +120,7 @@ void core_replica_failed(struct sr_core *core, struct volume *volume, const char
     core->failover_pending = false;
     core_end_session(core, SR_CAUSE_NONE); /* the peer hears of it by the next greeting, when it is durable */
     core_stop_serving(core);
+    core_flush_forget(core); /* nobody knows what the disk holds */
     if (!SR_BUG(FAILED_COPY_CONSISTENT)) {
         core->rec.failed = true;
         core->rec.failed_volume = volume->uuid;

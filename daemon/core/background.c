@@ -66,6 +66,7 @@ bool core_intents_take(struct sr_core *core, struct request *request)
     SR_ASSERT(!request->has_intents);
     if (core->intents.n + sr_intents_missing(&core->intents, volume, first, last) > INTENTS_MAX) {
         core_cool_all(core); /* the room comes with that commit */
+        core_flush_all(core); /* ... or with the one after this */
         return false;
     }
     request->wait_commit = 0;
@@ -84,6 +85,23 @@ bool core_intents_take(struct sr_core *core, struct request *request)
     return true;
 }
 
+/* More regions are idle, or fewer of the idle ones are cached. */
+static void idle_changed(struct sr_core *core)
+{
+    if (core->intents_wanted)
+        core_requests_commits_done(core); /* there may be room now */
+    while (core->intents.n_idle + core->intents.n_cached > core->tune.hot_regions_max) {
+        struct sr_intent *coldest = sr_intents_coldest(&core->intents);
+        if (!coldest) {
+            core_flush_all(core);
+            break;
+        }
+        cool(core, coldest);
+    }
+    if (!core->cool_at_us)
+        core->cool_at_us = core->now_us + COOL_CHECK_US;
+}
+
 void core_intents_give(struct sr_core *core, struct request *request)
 {
     if (!request->has_intents)
@@ -92,18 +110,28 @@ void core_intents_give(struct sr_core *core, struct request *request)
     for (uint32_t region = first_region(request); region <= last_region(request); region++) {
         struct sr_intent *intent = sr_intents_find(&core->intents, request->volume->index, region);
         SR_ASSERT(intent != NULL);
-        sr_intents_give(&core->intents, intent, core->now_us);
+        sr_intents_give(&core->intents, intent, core->now_us, request->volume->flush.begun);
+        if (SR_BUG(COOLED_BEFORE_FLUSH) && intent->refs == 0)
+            sr_intents_flushed(&core->intents, intent);
     }
-    if (core->intents_wanted)
-        core_requests_commits_done(core); /* there may be room now */
-    while (core->intents.n_idle > core->tune.hot_regions_max) {
-        struct sr_intent *coldest = sr_intents_coldest(&core->intents);
-        if (!coldest)
-            break;
-        cool(core, coldest);
+    idle_changed(core);
+}
+
+void core_intents_write_cached(struct sr_core *core, struct request *request)
+{
+    uint64_t first = core_first_block(request->offset), end = core_end_block(request->offset, request->length);
+    for (uint32_t region = first_region(request); region <= last_region(request); region++) {
+        struct sr_intent *intent = sr_intents_find(&core->intents, request->volume->index, region);
+        uint64_t start = (uint64_t)region * SR_REGION_BLOCKS, stop = start + SR_REGION_BLOCKS;
+        SR_ASSERT(intent != NULL);
+        sr_intents_write_cached(intent, (uint32_t)((first > start ? first : start) - start),
+                                (uint32_t)((end < stop ? end : stop) - start));
     }
-    if (!core->cool_at_us)
-        core->cool_at_us = core->now_us + COOL_CHECK_US;
+}
+
+void core_intents_flushed(struct sr_core *core)
+{
+    idle_changed(core);
 }
 
 static bool cool_idle(struct sr_core *core)
@@ -112,7 +140,10 @@ static bool cool_idle(struct sr_core *core)
     struct sr_intent *intent;
     while ((intent = sr_intents_coldest(&core->intents)) && core->now_us - intent->idle_since_us >= age_us)
         cool(core, intent);
-    return core->intents.n_idle > 0;
+    const struct sr_intent *cached = TAILQ_FIRST(&core->intents.cached);
+    if (cached && core->now_us - cached->idle_since_us >= age_us)
+        core_flush_all(core); /* hosts need not do it: after a while nothing is in caches any more */
+    return core->intents.n_idle + core->intents.n_cached > 0;
 }
 
 /* The metadata's "from block N on" may move up only together with the exact maps of the regions it passes. */

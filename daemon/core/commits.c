@@ -76,7 +76,8 @@ void core_commit_clear_maps(struct sr_core *core)
     struct sr_intent *intent, *next;
     for (intent = TAILQ_FIRST(&core->intents.all); intent; intent = next) {
         next = TAILQ_NEXT(intent, all);
-        if (intent->refs == 0)
+        bool in_use = intent->refs > 0 || (intent->is_cached && !SR_BUG(SYNC_FORGETS_CACHED)); /* F2 */
+        if (!in_use)
             sr_intents_remove(&core->intents, intent);
         else
             core_commit_op(core, SR_META_INTENT, intent->volume)->region = intent->region;

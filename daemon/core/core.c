@@ -25,6 +25,7 @@ static bool init_volumes(struct sr_core *core, const struct sr_core_config *conf
         volume->index = i;
         volume->uuid = config->volumes[i].uuid;
         volume->size_bytes = config->volumes[i].size_bytes;
+        volume->write_back = config->volumes[i].write_back;
         volume->name = strdup(config->volumes[i].name ? config->volumes[i].name : config->name);
         volume->n_blocks = volume->size_bytes / SR_BLOCK_BYTES;
         sr_rangelock_init(&volume->locks);
@@ -128,7 +129,7 @@ void sr_core_load_intent(struct sr_core *core, uint32_t volume, uint32_t region)
     sr_dirtymap_set_suspect(&core->volumes[volume].map, region);
     struct sr_intent *intent = sr_intents_take(&core->intents, volume, region);
     intent->state = SR_INTENT_DURABLE;
-    sr_intents_give(&core->intents, intent, 0);
+    sr_intents_give(&core->intents, intent, 0, 0);
 }
 
 void sr_core_load_region(struct sr_core *core, uint32_t volume, uint32_t region,
@@ -272,6 +273,7 @@ static void pump(struct sr_core *core)
 {
     check_stall(core);
     tell_hosts(core);
+    core_secure_pump(core);
     core_session_pump(core);
     core_handover_pump(core);
     if (core->memory_at_us && core->now_us >= core->memory_at_us) {
@@ -280,6 +282,7 @@ static void pump(struct sr_core *core)
         core_follow_retry_memory(core);
         core_make_all_ready(core);
     }
+    core_flush_pump(core);
     core_run_ready(core);
     core_resync_pump(core);
     core_run_ready(core);
@@ -299,7 +302,7 @@ static void disk_done(struct sr_core *core, const struct sr_event *event)
     SR_ASSERT(owner != NULL);
     sr_slots_give(&core->ios, event->disk.io);
     core->n_ios--;
-    if (kind != IO_REQUEST)
+    if (kind != IO_REQUEST && kind != IO_FLUSH)
         core->n_session_ios--;
     switch (kind) {
     case IO_REQUEST:
@@ -311,10 +314,12 @@ static void disk_done(struct sr_core *core, const struct sr_event *event)
     case IO_FOLLOW:
         core_follow_io_done(core, owner, event->disk.error);
         break;
+    case IO_FLUSH:
+        core_flush_io_done(core, owner, event->disk.error);
+        break;
     default:
-        core->flushes_left--;
-        if (event->disk.error != SR_OK)
-            core_replica_failed(core, core->volumes, "flush", event->disk.error);
+        SR_ASSERT(kind == IO_SECURE);
+        core_secure_io_done(core, owner, event->disk.error);
         break;
     }
 }
@@ -375,6 +380,8 @@ void sr_core_step(struct sr_core *core, const struct sr_event *event, struct sr_
 void sr_core_start(struct sr_core *core, const struct sr_event *now, struct sr_actions *actions)
 {
     begin_step(core, now, actions);
+    core->boot = core->random;
+    core->random_used = true;
     core->mode = MODE_STANDBY;
     if (sr_lineage_serves_at_start(&core->rec))
         core->mode = MODE_ALONE;
@@ -419,6 +426,17 @@ static void check_locks(const struct sr_core *core)
     }
 }
 
+static void check_cached(const struct sr_core *core)
+{
+    const struct sr_intent *intent;
+    TAILQ_FOREACH (intent, &core->intents.all, all) {
+        SR_ASSERT(!intent->is_cached || core->volumes[intent->volume].write_back);
+        SR_ASSERT(!intent->is_cached || intent->state != SR_INTENT_COOLING); /* F2 */
+    }
+    if (core->mode == MODE_HANDED_OVER || core->mode == MODE_FOLLOWING)
+        SR_ASSERT(core_flush_clean(core)); /* F5 */
+}
+
 void sr_core_check(const struct sr_core *core)
 {
     bool paired = core->mode == MODE_RESYNCING || core->mode == MODE_MIRRORING || core->mode == MODE_HANDING_OVER ||
@@ -431,6 +449,7 @@ void sr_core_check(const struct sr_core *core)
         SR_ASSERT(core->rec.base_kind == SR_BASE_NONE && core_dirty_blocks(core) == 0);                /* C3 */
     SR_ASSERT(!core->building || !core->flying || core->building->commit == core->flying->commit + 1); /* C5 */
     check_locks(core);
+    check_cached(core);
     const char *why;
     SR_ASSERT(sr_record_valid(&core->rec, &why) || SR_BUG(ALONE_KEEPS_GENERATION));
 }

@@ -11,7 +11,8 @@
  * What the caller promises:
  *   - every DISK_* and COMMIT action is answered by exactly one DISK_DONE / META_DONE, commits in the order
  *     in which they were emitted; never from inside sr_core_step;
- *   - a disk write answered with success is on stable storage (not in a cache), a commit too;
+ *   - a disk write answered with success is on stable storage (not in a cache) unless it was `cached`, a commit too;
+ *   - when the process starts, whatever the replicas hold is stable before the core is made;
  *   - messages handed in with PEER_MSG come in the order in which the peer's core sent them, each at most
  *     once; after LINK_DOWN none of the old connection comes;
  *   - the buffer of a host request stays referenced until its REPLY.
@@ -50,6 +51,7 @@ struct sr_core_volume {
     struct sr_uuid uuid;
     uint64_t size_bytes; /* multiple of SR_BLOCK_BYTES */
     const char *name;    /* for messages; copied; NULL: that of the collection */
+    bool write_back;     /* what is acknowledged may be in caches at both sites until a FLUSH */
 };
 
 struct sr_core_config {
@@ -74,6 +76,7 @@ struct sr_host_request {
     uint32_t volume;
     enum sr_host_op op;
     bool no_hole;          /* ZERO: must not free space */
+    bool fua; /* WRITE, TRIM, ZERO: stable at both sites when it is answered, in a write-back volume too */
     uint64_t offset_bytes; /* within the volume; checked by the caller */
     uint64_t length_bytes; /* > 0 but for FLUSH; READ and WRITE at most SR_IO_MAX_BYTES */
     struct sr_buf *buf;    /* READ: filled; WRITE: the data.  The core takes its own reference */
@@ -134,9 +137,9 @@ struct sr_event {
 
 enum sr_disk_op {
     SR_DISK_READ,  /* into buf from buf_offset */
-    SR_DISK_WRITE, /* from buf; stable when done */
-    SR_DISK_ZERO,  /* reads back as zeroes, stable when done; may_trim: may free space */
-    SR_DISK_FLUSH, /* everything written before is stable when done; offset and length unused */
+    SR_DISK_WRITE, /* from buf; stable when done unless `cached` */
+    SR_DISK_ZERO,  /* reads back as zeroes, stable when done unless `cached`; may_trim: may free space */
+    SR_DISK_FLUSH, /* every write that had ended before is stable when done; offset and length unused */
     SR_DISK_HASH   /* block digests of the range into buf, SR_DIGEST_BYTES each */
 };
 
@@ -145,7 +148,8 @@ struct sr_disk_io {
     uint32_t volume;
     enum sr_disk_op op;
     bool may_trim;
-    bool probe; /* READ: if the range is a hole say all_zero instead of filling buf */
+    bool cached; /* WRITE, ZERO: need not be stable when done, a FLUSH will come */
+    bool probe;  /* READ: if the range is a hole say all_zero instead of filling buf */
     uint64_t offset_bytes, length_bytes;
     struct sr_buf *buf; /* borrowed: the core holds a reference until DISK_DONE */
     uint32_t buf_offset;
@@ -319,6 +323,7 @@ struct sr_core_status {
     uint64_t sent_payload_bytes; /* to the peer: writes and copies */
     uint64_t copied_bytes;       /* of these, by resync */
     uint64_t compared_blocks, equal_blocks;
+    uint64_t flushes; /* of write-back volumes, completed at both sites or, alone, here */
     uint64_t meta_commits;
 };
 
@@ -336,6 +341,9 @@ uint64_t sr_core_session(const struct sr_core *core);
 
 /* Out-of-sync blocks of one volume. */
 uint64_t sr_core_volume_dirty(const struct sr_core *core, uint32_t volume);
+
+/* Blocks of a write-back volume that may be in caches only: written since the last flush of their region. */
+uint64_t sr_core_volume_cached(const struct sr_core *core, uint32_t volume);
 
 /* A host's write of so many bytes found no space in this site's pool, and none there has succeeded since; 0: none. */
 uint64_t sr_core_volume_no_space(const struct sr_core *core, uint32_t volume);

@@ -176,6 +176,16 @@ void sr_dirtymap_set_suspect(struct sr_dirtymap *map, uint32_t region)
         entry->suspect = true;
 }
 
+void sr_dirtymap_set_suspect_blocks(struct sr_dirtymap *map, uint32_t region, const uint8_t bits[SR_REGION_MAP_BYTES])
+{
+    struct sr_dirty_region *entry = find(map, region);
+    bool known = entry && entry->n_dirty && !entry->suspect;
+    sr_dirtymap_set_region(map, region, bits);
+    entry = find(map, region);
+    if (entry && entry->n_dirty && !known)
+        entry->suspect = true;
+}
+
 void sr_dirtymap_set_from(struct sr_dirtymap *map, uint64_t block, bool suspect)
 {
     block -= block % SR_REGION_BLOCKS;

@@ -53,6 +53,8 @@ void sr_dirtymap_clear_all(struct sr_dirtymap *map);
 void sr_dirtymap_set(struct sr_dirtymap *map, uint64_t first, uint64_t n_blocks);
 void sr_dirtymap_set_region(struct sr_dirtymap *map, uint32_t region, const uint8_t bits[SR_REGION_MAP_BYTES]);
 void sr_dirtymap_set_suspect(struct sr_dirtymap *map, uint32_t region); /* all blocks of the region */
+void sr_dirtymap_set_suspect_blocks(struct sr_dirtymap *map, uint32_t region,
+                                    const uint8_t bits[SR_REGION_MAP_BYTES]);
 void sr_dirtymap_set_from(struct sr_dirtymap *map, uint64_t block, bool suspect);
 
 /* The blocks must lie below `from` (take them out with materialize first). */

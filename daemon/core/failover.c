@@ -205,6 +205,14 @@ void core_failover_command(struct sr_core *core, uint64_t id, bool force)
     ask(core, admin);
 }
 
+/* What hosts will read here is stable, whoever wrote it. */
+static bool ready(struct sr_core *core)
+{
+    core_flush_all(core);
+    return core->n_session_ios == 0 && core_secure(core) && core_flush_clean(core) && core_settled(core) &&
+           !core->random_used;
+}
+
 /* Of one FAILOVER or PROBE that waits.  May end it. */
 void core_failover_pump(struct sr_core *core, struct admin *admin)
 {
@@ -227,7 +235,7 @@ void core_failover_pump(struct sr_core *core, struct admin *admin)
     if (!core->failover_pending || core_serving(core) || impossible(core) || core->claim_crossed) {
         admin->waits_for_disk = false; /* another failover was first, or the copy failed: all may be different now */
         ask(core, admin);
-    } else if (core->n_session_ios == 0 && core_settled(core) && !core->random_used) {
+    } else if (ready(core)) {
         take_over(core, admin);
     } else if (core->now_us >= admin->deadline_us) {
         core->failover_pending = false;

@@ -1,8 +1,8 @@
 /* follow.c - the leader's operations at the follower: writes, copies, comparisons, reads for the leader.
  *
- * Each is answered once, when its effect is durable.  The leader holds the range lock for as long as an operation is
- * out, so those under way never overlap, and the session rule (S1 in session.c) keeps those of an earlier session
- * out.
+ * Each is answered once, when its effect is durable (a cached write: when it is there).  The leader holds the range
+ * lock for as long as an operation is out, so those under way never overlap, and the session rule (S1 in session.c)
+ * keeps those of an earlier session out.
  */
 #include <stdlib.h>
 
@@ -26,6 +26,8 @@ static enum sr_peer_msg_type answer_type(enum sr_peer_msg_type type)
         return SR_MSG_COPIED;
     case SR_MSG_HASH:
         return SR_MSG_HASHED;
+    case SR_MSG_FLUSH:
+        return SR_MSG_FLUSHED;
     default:
         SR_ASSERT(type == SR_MSG_FETCH);
         return SR_MSG_FETCHED;
@@ -56,6 +58,7 @@ static void submit(struct sr_core *core, struct follow_op *op, enum sr_disk_op d
     op->io = core_start_io(core, IO_FOLLOW, op, op->volume,
                            (struct sr_disk_io){.op = disk_op,
                                                .may_trim = may_trim,
+                                               .cached = op->cached,
                                                .offset_bytes = op->offset,
                                                .length_bytes = op->length,
                                                .buf = op->buf,
@@ -68,6 +71,8 @@ static const char *fault_of(const struct sr_core *core, const struct sr_peer_msg
     if (msg->volume >= core->n_volumes)
         return "names a volume that does not exist";
     uint64_t size = core->volumes[msg->volume].size_bytes;
+    if (msg->type == SR_MSG_FLUSH)
+        return core->n_follow_ops >= FOLLOW_OPS_MAX ? "exceeds the operations that may be under way" : NULL;
     if (!msg->length_bytes || msg->length_bytes > size || msg->offset_bytes > size - msg->length_bytes)
         return "lies outside the volume";
     bool data = (msg->type == SR_MSG_WRITE || msg->type == SR_MSG_COPY) && msg->content == SR_CONTENT_DATA;
@@ -111,6 +116,13 @@ void core_follow_retry_memory(struct sr_core *core)
     }
 }
 
+static void flush(struct sr_core *core, struct follow_op *op)
+{
+    op->flushing = true;
+    op->covers = op->volume->applied;
+    submit(core, op, SR_DISK_FLUSH, false, 0);
+}
+
 void core_follow_msg(struct sr_core *core, struct sr_peer_msg *msg)
 {
     const char *fault = fault_of(core, msg);
@@ -128,7 +140,12 @@ void core_follow_msg(struct sr_core *core, struct sr_peer_msg *msg)
     op->length = msg->length_bytes;
     TAILQ_INSERT_TAIL(&core->follow_ops, op, link);
     core->n_follow_ops++;
+    if (msg->type == SR_MSG_FLUSH) {
+        flush(core, op);
+        return;
+    }
     if (msg->type == SR_MSG_WRITE || msg->type == SR_MSG_COPY) {
+        op->cached = msg->type == SR_MSG_WRITE && msg->cached;
         op->buf = sr_buf_ref(msg->payload);
         if (msg->content == SR_CONTENT_DATA)
             submit(core, op, SR_DISK_WRITE, false, msg->payload_offset);
@@ -158,13 +175,21 @@ static void compare(struct sr_core *core, struct follow_op *op)
         answer(core, op, SR_OK);
         return;
     }
-    op->flushing = true;
-    submit(core, op, SR_DISK_FLUSH, false, 0);
+    flush(core, op);
+}
+
+static void note_stable(struct follow_op *op, enum sr_error error)
+{
+    struct volume *volume = op->volume;
+    volume->applied += op->cached; /* what an error left of it too */
+    if (op->flushing && error == SR_OK && op->covers > volume->stable)
+        volume->stable = op->covers;
 }
 
 void core_follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_error error)
 {
     op->io = 0;
+    note_stable(op, error);
     if (op->session == 0) { /* of an ended session: only its end mattered, and whether the copy failed */
         bool wrote = op->type == SR_MSG_WRITE || op->type == SR_MSG_COPY || op->flushing;
         struct volume *volume = op->volume;
@@ -189,7 +214,8 @@ void core_follow_io_done(struct sr_core *core, struct follow_op *op, enum sr_err
     if (error == SR_OK && !op->flushing) /* whole blocks that were unreadable are readable again */
         core_drop_bad(core, op->volume, (op->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
                       (op->offset + op->length) / SR_BLOCK_BYTES);
-    if (error == SR_OK || error == SR_E_NO_SPACE) {
+    core->flushes_done += op->type == SR_MSG_FLUSH && error == SR_OK;
+    if (error == SR_OK || (error == SR_E_NO_SPACE && !op->flushing)) {
         answer(core, op, error);
         return;
     }

@@ -4,7 +4,7 @@
  *   HANDING_OVER  requests that have not begun queue
  *                 PREPARE                        ->
  *                                                <-   READY, or why not
- *                 those under way end
+ *                 those under way end, and what is in caches is flushed at both sites
  *   HANDED_OVER   commit role = alternate, handover = true, empty map; hosts' connections are retired: what they
  *                 had sent by then queues too
  *                 TAKE, then one FORWARD for each
@@ -25,6 +25,8 @@
  *   H4  What is forwarded and not yet answered carries at most `forward_window_bytes`, or is one request.  The peer
  *       frees its memory only when this site has confirmed the writes, by answers that come behind whatever else was
  *       forwarded: it cannot leave that in the socket until there is room.
+ *   H5  When the role is given away all that was answered is stable at both sites, in write-back volumes too.  A FLUSH
+ *       that queued is answered then; none is forwarded.
  *
  * A crash at any line is harmless: the records alone say who has the role.
  */
@@ -73,6 +75,7 @@ static void begin(struct sr_core *core)
     core->handover_why[0] = '\0';
     msg->id = ++core->handover_id;
     core_send_msg(core, msg);
+    core_flush_all(core); /* so that less is left when the last request has ended */
     core_say(core, SR_LOG_NOTICE, "switchover to %s begins", core->peer_name);
 }
 
@@ -133,9 +136,22 @@ void core_handover_undo(struct sr_core *core, const char *why)
     run_on(core, !core->peer_ready);
 }
 
+/* All that was answered is stable at both sites: they have waited long enough. */
+static void answer_flushes(struct sr_core *core)
+{
+    struct request *request, *next;
+    for (request = TAILQ_FIRST(&core->requests); request; request = next) {
+        next = TAILQ_NEXT(request, all);
+        if (waits_here(request) && request->host.op == SR_HOST_FLUSH)
+            core_leave(core, request, SR_OK);
+    }
+}
+
 /* From here on the role is given away (H1). */
 static void give_away(struct sr_core *core)
 {
+    core_flush_forget(core); /* there is nothing, but for a planted bug */
+    answer_flushes(core);
     core->rec.role = SR_ROLE_ALTERNATE;
     core->rec.handover = !SR_BUG(HANDOVER_NOT_RECORDED);
     core->rec.synced_wall_ms = core->wall_ms;
@@ -169,6 +185,7 @@ static void forward(struct sr_core *core, struct request *request)
     msg->offset_bytes = request->host.offset_bytes;
     msg->length_bytes = request->host.length_bytes;
     msg->may_trim = request->host.op == SR_HOST_TRIM || !request->host.no_hole;
+    msg->fua = request->host.fua;
     switch (request->host.op) {
     case SR_HOST_READ:
         msg->content = SR_CONTENT_READ;
@@ -303,7 +320,7 @@ static void on_prepare(struct sr_core *core, const struct sr_peer_msg *msg)
 
 static void on_take(struct sr_core *core, const struct sr_peer_msg *msg)
 {
-    if (core->n_follow_ops || msg->n_forwards > FOLLOW_OPS_MAX) {
+    if (core->n_follow_ops || !core_secure(core) || msg->n_forwards > FOLLOW_OPS_MAX) {
         core_fault_link(core, "%s gave the active role away too early", core->peer_name);
         return;
     }
@@ -359,6 +376,7 @@ static void on_forward(struct sr_core *core, struct sr_peer_msg *msg)
                                    .volume = msg->volume,
                                    .op = op_of(msg->content),
                                    .no_hole = !msg->may_trim,
+                                   .fua = msg->fua,
                                    .offset_bytes = msg->offset_bytes,
                                    .length_bytes = msg->length_bytes};
     if (host.op == SR_HOST_READ)
@@ -488,7 +506,9 @@ static void on_deadline(struct sr_core *core)
         core_end_session(core, SR_CAUSE_HANDING_OVER);
         return;
     }
-    if (core->peer_ready)
+    if (core->peer_ready && core->n_begun == 0)
+        snprintf(why, sizeof why, "what is in the caches was not flushed in time");
+    else if (core->peer_ready)
         snprintf(why, sizeof why, "requests that were under way here did not end in time");
     else
         snprintf(why, sizeof why, "%s did not say in time that it is ready", core->peer_name);
@@ -497,9 +517,13 @@ static void on_deadline(struct sr_core *core)
 
 void core_handover_pump(struct sr_core *core)
 {
-    bool may_give = core->peer_ready && (core->n_begun == 0 || SR_BUG(GIVEN_WITH_WRITES_LEFT)) && core_settled(core);
-    if (core->mode == MODE_HANDING_OVER && may_give)
+    bool may_give = core->mode == MODE_HANDING_OVER && core->peer_ready &&
+                    (core->n_begun == 0 || SR_BUG(GIVEN_WITH_WRITES_LEFT)) && core_settled(core);
+    bool clean = may_give && (core_flush_clean(core) || SR_BUG(GIVEN_WITHOUT_FLUSH)); /* H5 */
+    if (may_give && clean)
         give_away(core);
+    else if (may_give)
+        core_flush_all(core);
     bool given = core_settled(core) || SR_BUG(ROLE_GIVEN_LATE);
     if (core->mode == MODE_HANDED_OVER && !core->take_sent && given && core->hosts_read) /* H2 */
         send_take(core);

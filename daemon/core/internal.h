@@ -111,7 +111,8 @@ enum piece_state {
     PIECE_BAD_COMMIT, /* ... the blocks are being committed as bad */
     PIECE_REWRITING,  /* ... and are rewritten here */
     PIECE_GOOD_COMMIT,
-    PIECE_FORWARDED /* the peer, active now, carries the whole request out */
+    PIECE_FORWARDED, /* the peer, active now, carries the whole request out */
+    PIECE_FLUSHING   /* FLUSH of a write-back volume: waits for flush number `flush` */
 };
 
 struct request {
@@ -135,6 +136,7 @@ struct request {
     uint64_t forwarded;  /* of the other site's host: sessions_ended when it came, plus one; 0: of a host here */
     uint32_t buf_offset; /* where in the buffer its data begin */
     uint64_t wait_commit;
+    uint64_t flush;
     uint64_t peer_wait_since_us;
     uint64_t began_us;
     /* this copy */
@@ -151,12 +153,28 @@ struct request {
 
 TAILQ_HEAD(request_list, request);
 
+/* Making durable what is in caches: one flush at a time, for all who wait (flush.c). */
+struct flush {
+    uint64_t begun, done; /* numbers of the last one that began, that succeeded */
+    bool running;
+    bool again;       /* somebody waits for one that begins later */
+    bool here, there; /* this site's part, the peer's part has succeeded */
+    uint64_t io;      /* of this site; may be left over from one that was given up */
+    uint64_t message; /* FLUSH that is out */
+    bool doubt;       /* the map may hold acknowledged blocks that the peer lost when it restarted */
+};
+
 struct volume {
     struct sr_core *core;
     uint32_t index;
     struct sr_uuid uuid;
     char *name; /* for messages */
     uint64_t size_bytes, n_blocks;
+    bool write_back;
+    struct flush flush;
+    /* As follower: cached writes that ended, how many of them are stable; of the flush under way at the session's end
+     */
+    uint64_t applied, stable, securing;
     struct sr_dirtymap map;
     struct sr_rangelock locks;
     uint64_t *bad; /* sorted block numbers */
@@ -199,6 +217,8 @@ struct follow_op {
     uint32_t digests_offset;
     uint8_t differs[SR_RUN_MAX_BLOCKS / 8];
     bool flushing;
+    bool cached;     /* WRITE: not stable when it ends */
+    uint64_t covers; /* FLUSH: cached writes that had ended when it began */
 };
 
 TAILQ_HEAD(follow_list, follow_op);
@@ -218,7 +238,17 @@ struct admin {
 
 TAILQ_HEAD(admin_list, admin);
 
-enum io_owner { IO_REQUEST = 1, IO_COPY, IO_FOLLOW, IO_FLUSH, MSG_REQUEST, MSG_COPY, MSG_FORWARD };
+enum io_owner {
+    IO_REQUEST = 1,
+    IO_COPY,
+    IO_FOLLOW,
+    IO_SECURE, /* a follower's volume: for COMPLETE, and when its session has ended */
+    IO_FLUSH,  /* of a volume's struct flush */
+    MSG_REQUEST,
+    MSG_COPY,
+    MSG_FORWARD,
+    MSG_FLUSH
+};
 
 struct sr_core {
     struct sr_core_tuning tune;
@@ -255,6 +285,12 @@ struct sr_core {
     bool sent_map_empty;
     bool peer_known;
     struct sr_greeting peer, mine; /* of this session */
+    struct sr_uuid boot;           /* of this core, fresh at each start */
+    uint64_t flushes_done;         /* FLUSHes of the peer that were answered since */
+    struct sr_uuid peer_boot;      /* as it greeted last */
+    uint64_t peer_flushes;         /* FLUSHes that it had answered then, and has since */
+ bool flushing;            /* of some volume */
+    bool flushes_alone;            /* stopping without a session: what is in caches is in the map too */
     struct sr_dirtymap *peer_maps; /* MAP frames so far; one a volume */
     bool peer_everything;
     uint64_t retry_at_us;
@@ -374,6 +410,27 @@ void core_forget_request(struct sr_core *core, struct request *request);
 uint64_t core_first_block(uint64_t offset);
 uint64_t core_end_block(uint64_t offset, uint64_t length);
 
+/* ---- flush.c: write-back volumes ------------------------------------------------------------------------- */
+uint64_t core_flush_want(struct sr_core *core, struct volume *volume); /* the number of the flush to wait for */
+void core_flush_all(struct sr_core *core); /* begins one wherever something is in a cache and none is under way */
+bool core_flush_clean(const struct sr_core *core); /* nothing is in a cache, as far as this site knows */
+void core_flush_io_done(struct sr_core *core, struct volume *volume, enum sr_error error);
+void core_flush_peer_done(struct sr_core *core, struct volume *volume, enum sr_error error);
+void core_flush_pump(struct sr_core *core);
+void core_flush_session_open(struct sr_core *core);
+void core_flush_session_ended(struct sr_core *core);
+void core_flush_greeted(struct sr_core *core);  /* has the peer lost what was in its caches? */
+void core_flush_to_maps(struct sr_core *core);  /* what is in caches counts as out of sync */
+void core_flush_forget(struct sr_core *core);   /* what was in caches is of no interest any more */
+void core_flush_given_up(struct sr_core *core); /* ... to hosts; it is made stable when the session ends */
+bool core_flush_blocked(const struct sr_core *core,
+                        const struct volume *volume);  /* until doubtful blocks are copied */
+bool core_cached_write(const struct request *request); /* not stable when it ends */
+void core_secure_start(struct sr_core *core, struct volume *volume);
+void core_secure_io_done(struct sr_core *core, struct volume *volume, enum sr_error error);
+void core_secure_pump(struct sr_core *core);
+bool core_secure(const struct sr_core *core); /* as follower: nothing is in a cache here */
+
 /* ---- repair.c: ENOSPC and read errors at the active ---------------------------------------------------- */
 void core_fix_begin(struct sr_core *core, struct request *request);
 void core_fix_step(struct sr_core *core, struct request *request);
@@ -469,5 +526,7 @@ void core_save_region(struct sr_core *core, struct volume *volume, uint32_t regi
 void core_intents_commits_done(struct sr_core *core);
 bool core_intents_take(struct sr_core *core, struct request *request); /* false: no room now */
 void core_intents_give(struct sr_core *core, struct request *request);
+void core_intents_write_cached(struct sr_core *core, struct request *request); /* it begins */
+void core_intents_flushed(struct sr_core *core);                               /* some are not cached any more */
 
 #endif

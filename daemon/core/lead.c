@@ -121,6 +121,7 @@ static void open_leader(struct sr_core *core)
     core->stage = STAGE_OPEN;
     core_resync_begin(core);
     core_requests_session_open(core);
+    core_flush_session_open(core);
     core_set_cause(core, SR_CAUSE_RESYNCING, "%s", "");
 }
 

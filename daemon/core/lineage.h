@@ -51,6 +51,9 @@ struct sr_greeting {
     struct sr_record record;
     bool map_empty;
     uint64_t dirty_blocks; /* in the map, for people */
+    /* What a site holds in its caches is lost at most when it starts anew.  None: it has no such writes. */
+    struct sr_uuid boot;
+    uint64_t flushes; /* of the other site's FLUSHes, completed since then */
 };
 
 enum sr_decision {

@@ -8,13 +8,13 @@
  *   MAP        follower to leader: part of my map, last = true closes it
  *   START      leader to follower: adopt this lineage, your map is mine now
  *   STARTED    follower: durable
- *   WRITE      leader: a host's write (data, zero or trim); durable before WRITTEN
- *   WRITTEN    follower: durable, or the error
+ *   WRITE      leader: a host's write (data, zero or trim); durable before WRITTEN unless `cached`
+ *   WRITTEN    follower: durable (`cached`: applied), or the error
  *   COPY       leader: resync of blocks (data or zero); COPIED as WRITTEN
  *   HASH       leader: digests of a run, 16 bytes a block; HASHED answers with the blocks that differ
  *   FETCH      leader: read these blocks for me; FETCHED carries them
  *   COMPLETE   leader: every block is there; COMPLETED: flushed, consistent and durable
- *   FLUSH      leader: make everything written so far durable; FLUSHED
+ *   FLUSH      leader: make everything of the volume that was WRITTEN so far durable; FLUSHED: it is
  *   PREPARE    leader: will you take the active role?  READY: yes, or the error
  *   TAKE       leader: I gave the role away, durably; n_forwards FORWARDs follow.  TAKEN: durable, I lead from here
  *   FORWARD    the site that was active: a host's request that had waited there; FORWARDED: its answer
@@ -70,6 +70,8 @@ struct sr_peer_msg {
     uint64_t offset_bytes, length_bytes;
     enum sr_content content; /* WRITE, COPY, FORWARD */
     bool may_trim;           /* zeroes may free space */
+    bool cached;             /* WRITE: need not be durable before a FLUSH, the volume is write-back */
+    bool fua;                /* FORWARD: durable at both sites before its answer */
     enum sr_error error;     /* WRITTEN, COPIED, HASHED, FETCHED, FLUSHED, COMPLETED, READY, FORWARDED */
     uint8_t differs[SR_RUN_MAX_BLOCKS / 8]; /* HASHED: bit i: block i of the run differs */
 

@@ -42,8 +42,20 @@
     X(BASE_IS_DESCENT)             /* base taken for descent */                                                      \
     X(CONFLICT_BOTH_SERVE)         /* in a conflict both go on serving */                                            \
     X(FETCHED_UNCHECKED)           /* an unreadable block is read from a peer that lacks it */                       \
-    X(MEMBER_LEFT_BEHIND)          /* when a collection goes alone, only its first volume does */                     \
-    X(FORWARDS_UNBOUNDED)          /* a forwarded request waits for a silent peer for ever */
+    X(MEMBER_LEFT_BEHIND)          /* when a collection goes alone, only its first volume does */                    \
+    X(FORWARDS_UNBOUNDED)          /* a forwarded request waits for a silent peer for ever */                        \
+    X(FLUSH_HERE_ONLY)             /* write-back: FLUSH is answered when this site's disk has flushed */             \
+    X(FLUSH_THERE_ONLY)            /* ... when the peer's has */                                                     \
+    X(COOLED_BEFORE_FLUSH)         /* ... a region cools although its writes are in caches */                        \
+    X(FLUSH_COVERS_LATER_WRITES)   /* ... a flush counts for what was written after it had begun */                  \
+    X(PEER_RESTART_UNNOTICED)      /* ... the peer restarted, what it had in its cache is not out of sync */         \
+    X(FLUSH_BEFORE_DOUBT_IS_OVER)  /* ... FLUSH is answered while the peer lacks what its restart lost */            \
+    X(GIVEN_WITHOUT_FLUSH)         /* ... the role is given away before both sites have flushed */                   \
+    X(FUA_CACHED)                  /* ... FUA is answered when both sites have it in a cache */                      \
+    X(FUA_CACHED_THERE)            /* ... when the peer has */                                                       \
+    X(ALONE_FORGETS_CACHED)        /* ... alone: what is in the peer's cache only is not tracked */                  \
+    X(CACHED_WHEN_PROMOTED)        /* ... a follower does not flush when its session ends */                         \
+    X(SYNC_FORGETS_CACHED)         /* ... in sync: the intents of what is in caches are dropped */
 
 enum sr_planted {
 #define SR_PLANTED_ENUM(name) SR_BUG_##name,

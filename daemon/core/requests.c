@@ -5,6 +5,7 @@
  *
  *   read    LOCKING (shared) -> RUNNING -> reply            a suspect block: SUSPECT, without the lock, first
  *   others  LOCKING (exclusive) -> INTENT -> RUNNING -> acknowledged -> next piece (INTENT) or reply
+ *   flush   FLUSHING -> reply                                in a write-back volume (flush.c); else the reply at once
  *
  * step() is level-triggered: it looks at where the piece stands and does whatever is possible now; everything that
  * may unblock a piece puts it on the ready list.
@@ -13,7 +14,8 @@
  *   Q1  A write starts, on either copy, only when the intents of its regions are durable.
  *   Q2  Both copies of a write are started in the same step when the session is open.
  *   Q3  A piece is acknowledged when this copy is durable and either the peer confirmed it in the present session, or
- *       the record that says "alone" is durable.
+ *       the record that says "alone" is durable.  (Write-back without FUA: when the copies are written; FLUSH makes
+ *       them durable.)
  *   Q4  A piece keeps its intents, a request its lock, until its disk I/O has ended, whoever went away meanwhile.
  */
 #include <stdlib.h>
@@ -204,6 +206,8 @@ static void begin_piece(struct request *request)
 static void count_request(struct sr_core *core, const struct request *request)
 {
     uint64_t took = core->now_us - request->began_us;
+    if (request->host.op == SR_HOST_FLUSH)
+        return;
     if (is_read(request)) {
         core->count.reads++;
         core->count.read_bytes += request->host.length_bytes;
@@ -252,13 +256,15 @@ static void send_write(struct sr_core *core, struct request *request)
         msg->content = request->host.op == SR_HOST_TRIM ? SR_CONTENT_TRIM : SR_CONTENT_ZERO;
         msg->may_trim = request->host.op == SR_HOST_TRIM || !request->host.no_hole;
     }
+    msg->cached = core_cached_write(request) || (SR_BUG(FUA_CACHED_THERE) && request->volume->write_back);
     request->peer_done = false;
     core_send_msg(core, msg);
 }
 
 static void write_here(struct sr_core *core, struct request *request)
 {
-    struct sr_disk_io io = {.offset_bytes = request->offset, .length_bytes = request->length};
+    struct sr_disk_io io = {
+        .offset_bytes = request->offset, .length_bytes = request->length, .cached = core_cached_write(request)};
     if (request->host.op == SR_HOST_WRITE) {
         io.op = SR_DISK_WRITE;
         io.buf = request->host.buf;
@@ -296,6 +302,8 @@ static void start_write(struct sr_core *core, struct request *request)
         track(request);
     }
     request->state = PIECE_RUNNING;
+    if (core_cached_write(request))
+        core_intents_write_cached(core, request);
     if (SR_BUG(COOLED_IN_FLIGHT))
         core_commit_op(core, SR_META_CLEAN, request->volume->index)->region =
             (uint32_t)(request->offset / SR_REGION_BYTES);
@@ -332,6 +340,41 @@ static void try_acknowledge(struct sr_core *core, struct request *request)
         core_drop_bad(core, request->volume, (request->offset + SR_BLOCK_BYTES - 1) / SR_BLOCK_BYTES,
                       core_first_block(request->offset + request->length));
     core_leave(core, request, request->local_error);
+}
+
+/* ---- flushes: write-back volumes only ------------------------------------------------------------------------ */
+
+static void begin_flush(struct sr_core *core, struct request *request)
+{
+    request->state = PIECE_FLUSHING;
+    request->flush = core_flush_want(core, request->volume);
+    core_make_ready(core, request);
+}
+
+/* While this site's own disk flushes nobody waits for the peer: that time does not count. */
+static void wait_for_flush(struct sr_core *core, struct request *request)
+{
+    const struct flush *flush = &request->volume->flush;
+    bool disk = core_leads_open(core) && flush->running && !flush->here;
+    if (core->mode == MODE_ALONE)
+        return;
+    if (disk && request->waits_for_peer) {
+        core_stop_waiting_for_peer(core, request);
+        request->granted_us = core->now_us;
+    } else if (!disk && !request->waits_for_peer) {
+        if (request->granted_us && request->peer_wait_since_us)
+            request->peer_wait_since_us += core->now_us - request->granted_us;
+        request->granted_us = 0;
+        core_wait_for_peer(core, request);
+    }
+}
+
+static void try_flushed(struct sr_core *core, struct request *request)
+{
+    if (request->volume->flush.done >= request->flush && (core_leads_open(core) || alone_acks(core)))
+        core_leave(core, request, SR_OK);
+    else
+        wait_for_flush(core, request);
 }
 
 /* ---- reads ------------------------------------------------------------------------------------------------- */
@@ -383,6 +426,10 @@ static void try_lock(struct sr_core *core, struct request *request)
         return; /* the peer carries it out, or this site when the switchover is undone */
     if (!queues)
         admit(core, request);
+    if (request->host.op == SR_HOST_FLUSH) {
+        begin_flush(core, request);
+        return;
+    }
     if (is_read(request) && suspect(core, request)) {
         wait_until_settled(core, request);
         return;
@@ -415,7 +462,10 @@ static void want_intents(struct sr_core *core, struct request *request)
 {
     if (!request->has_intents && !core_intents_take(core, request)) {
         /* room comes with the commit that cools some, or when others give theirs back */
-        bool cooling = core->building != NULL || core->flying != NULL;
+        bool cooling =
+            core->intents.n_cached ? core->intents.n_cooling > 0 : core->building != NULL || core->flying != NULL;
+        if (core->intents.n_cached && core->mode != MODE_ALONE)
+            core_wait_for_peer(core, request); /* ... or with a flush, which is the peer's too */
         request->wait_commit = cooling ? core_next_commit(core) : UINT64_MAX;
         core->intents_wanted = core->intents_wanted || !cooling;
         wait_for_commit(core, request);
@@ -461,6 +511,9 @@ static void step(struct sr_core *core, struct request *request)
         break;
     case PIECE_FORWARDED:
         break;
+    case PIECE_FLUSHING:
+        try_flushed(core, request);
+        break;
     default:
         core_fetch_step(core, request);
         break;
@@ -504,9 +557,13 @@ void core_on_host(struct sr_core *core, const struct sr_host_request *host)
         core_reply_host(core, host->id, SR_E_SHUTDOWN);
         return;
     }
-    if (host->op == SR_HOST_FLUSH) {
-        /* write-through: whatever was answered is durable at both sites already */
+    if (host->op == SR_HOST_FLUSH && (!volume->write_back || queues)) {
+        /* whatever was answered is durable at both sites already */
         core_reply_host(core, host->id, SR_OK);
+        return;
+    }
+    if (host->op == SR_HOST_FLUSH) {
+        core_new_request(core, &(struct sr_host_request){.id = host->id, .volume = host->volume, .op = host->op});
         return;
     }
     SR_ASSERT(host->length_bytes > 0 && host->length_bytes <= volume->size_bytes &&

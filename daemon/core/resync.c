@@ -95,15 +95,16 @@ static uint64_t choose_in(struct sr_core *core, struct volume *volume, uint64_t 
     }
 }
 
-/* Blocks that a host waits to read come first. */
+/* Blocks that a host waits to read, or that its FLUSH waits for, come first. */
 static uint64_t choose_urgent(struct sr_core *core, struct volume **volume, uint64_t *first)
 {
     struct request *request;
     TAILQ_FOREACH (request, &core->peer_wait, peer_wait) {
-        if (request->state != PIECE_SUSPECT)
+        bool flush = request->state == PIECE_FLUSHING && core_flush_blocked(core, request->volume);
+        if (request->state != PIECE_SUSPECT && !flush)
             continue;
-        uint64_t n = choose_in(core, request->volume, core_first_block(request->offset),
-                               core_end_block(request->offset, request->length), first);
+        uint64_t end = flush ? UINT64_MAX : core_end_block(request->offset, request->length);
+        uint64_t n = choose_in(core, request->volume, core_first_block(request->offset), end, first);
         if (n) {
             *volume = request->volume;
             return n;

@@ -9,7 +9,8 @@
  * nothing late is ever taken for a newer state.
  *
  * Invariants
- *   S1  A greeting is sent only when the record is durable and all disk work of the session before has ended.
+ *   S1  A greeting is sent only when the record is durable, all disk work of the session before has ended, and what
+ *       it wrote is stable.
  *   S2  A session ends before the record changes for going alone, pause, resume or a failed replica.
  *   S3  START is sent only when the map that covers every difference is durable; STARTED only when the
  *       lineage is; COMPLETE when `completing` is; COMPLETED when `consistent` is.
@@ -66,6 +67,7 @@ void core_end_session(struct sr_core *core, enum sr_cause cause)
     core->peer_everything = core->peer_failed = false;
     core_free_peer_maps(core);
     core_handover_session_ended(core);
+    core_flush_session_ended(core);
     if (core->mode == MODE_FOLLOWING && !core->taking) { /* for people: until when the copies were equal */
         core->rec.synced_wall_ms = core->in_sync_wall_ms;
         core_commit_record(core);
@@ -106,13 +108,16 @@ static bool map_is_empty(const struct sr_core *core)
     TAILQ_FOREACH (request, &core->requests, all)
         if (request->has_intents)
             return false;
-    return core_dirty_blocks(core) == 0;
+    return core_dirty_blocks(core) == 0 && core_flush_clean(core);
 }
 
 struct sr_greeting core_greeting(const struct sr_core *core)
 {
-    return (struct sr_greeting){
-        .record = core->rec, .map_empty = map_is_empty(core), .dirty_blocks = core_dirty_blocks(core)};
+    return (struct sr_greeting){.record = core->rec,
+                                .map_empty = map_is_empty(core),
+                                .dirty_blocks = core_dirty_blocks(core),
+                                .boot = core->boot,
+                                .flushes = core->flushes_done};
 }
 
 static void send_hello(struct sr_core *core)
@@ -129,8 +134,8 @@ static void send_hello(struct sr_core *core)
 static void greet(struct sr_core *core)
 {
     bool own = core->stage == STAGE_NONE && !core->greet_back;
-    if (!core->link_up || core->hello_sent || core->n_session_ios || !core_settled(core) || core->stopping ||
-        core->failover_pending || core->taking) /* S1 */
+    if (!core->link_up || core->hello_sent || core->n_session_ios || !core_secure(core) || !core_settled(core) ||
+        core->stopping || core->failover_pending || core->taking) /* S1 */
         return;
     if (core->stage != STAGE_NONE || core->now_us < core->retry_at_us)
         return;
@@ -286,6 +291,7 @@ static void follow(struct sr_core *core)
 static void on_greetings(struct sr_core *core)
 {
     const struct sr_record *peer = &core->peer.record;
+    core_flush_greeted(core);
     bool stale_discard = core->rec.discard && !(sr_uuid_equal(&core->rec.discard_mine, &core->rec.gen) &&
                                                 sr_uuid_equal(&core->rec.discard_peer, &peer->gen));
     if (stale_discard) {
@@ -406,6 +412,7 @@ static void on_start(struct sr_core *core, const struct sr_peer_msg *msg)
         core->rec.consistent = false;
     }
     sr_lineage_merge_pause(&core->rec, leader);
+    core_flush_given_up(core); /* it is in the map that the leader has */
     core_commit_clear_maps(core);
     core_commit_record(core);
     core->stage = STAGE_ADOPTING;
@@ -426,9 +433,8 @@ static void on_complete(struct sr_core *core, const struct sr_peer_msg *msg)
     }
     core->complete_lineage = msg->lineage;
     core->completing_flush = true;
-    core->flushes_left = core->n_volumes;
     for (uint32_t i = 0; i < core->n_volumes; i++)
-        core_start_io(core, IO_FLUSH, core, &core->volumes[i], (struct sr_disk_io){.op = SR_DISK_FLUSH});
+        core_secure_start(core, &core->volumes[i]);
 }
 
 static void follow_pump(struct sr_core *core)
@@ -492,6 +498,16 @@ static void answered(struct sr_core *core, const struct sr_peer_msg *msg)
         }
         sr_slots_give(&core->messages, msg->id);
         core_request_peer_done(core, request, msg);
+        return;
+    }
+    if ((kind == MSG_FLUSH) != (msg->type == SR_MSG_FLUSHED)) {
+        core_fault_link(core, "%s answered with the wrong message (%s)", core->peer_name,
+                        sr_peer_msg_name(msg->type));
+        return;
+    }
+    if (kind == MSG_FLUSH) {
+        sr_slots_give(&core->messages, msg->id);
+        core_flush_peer_done(core, owner, msg->error);
         return;
     }
     struct copy *copy = owner;
@@ -574,6 +590,7 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
     case SR_MSG_COPIED:
     case SR_MSG_HASHED:
     case SR_MSG_FETCHED:
+    case SR_MSG_FLUSHED:
         if (SR_BUG(MEMBER_LEFT_BEHIND) && core->mode == MODE_ALONE)
             break;
         if (in_stage(core, msg, core_leads_open(core)))
@@ -596,6 +613,7 @@ static void dispatch(struct sr_core *core, struct sr_peer_msg *msg)
     case SR_MSG_COPY:
     case SR_MSG_HASH:
     case SR_MSG_FETCH:
+    case SR_MSG_FLUSH:
         if (in_stage(core, msg, follows_open(core)))
             core_follow_msg(core, msg);
         break;

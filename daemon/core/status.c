@@ -133,6 +133,17 @@ uint64_t sr_core_volume_dirty(const struct sr_core *core, uint32_t volume)
     return sr_dirtymap_count(&core->volumes[volume].map);
 }
 
+uint64_t sr_core_volume_cached(const struct sr_core *core, uint32_t volume)
+{
+    const struct sr_intent *intent;
+    uint64_t n = 0;
+    SR_ASSERT(volume < core->n_volumes);
+    TAILQ_FOREACH (intent, &core->intents.all, all)
+        for (uint32_t i = 0; intent->is_cached && intent->volume == volume && i < SR_REGION_MAP_BYTES; i++)
+            n += (uint64_t)__builtin_popcount(intent->cached[i]);
+    return n;
+}
+
 uint64_t sr_core_volume_no_space(const struct sr_core *core, uint32_t volume)
 {
     SR_ASSERT(volume < core->n_volumes);

@@ -18,7 +18,7 @@ static void coldest_goes_first(void **state)
         sr_intents_take(&intents, 0, region)->state = SR_INTENT_DURABLE;
     assert_null(sr_intents_coldest(&intents)); /* all in use */
     for (uint32_t region = 0; region < 10; region++)
-        sr_intents_give(&intents, sr_intents_find(&intents, 0, region), region);
+        sr_intents_give(&intents, sr_intents_find(&intents, 0, region), region, 0);
     sr_intents_take(&intents, 0, 0); /* in use again: no longer the coldest */
     assert_int_equal(sr_intents_coldest(&intents)->region, 1);
     assert_int_equal(intents.n_idle, 9);
@@ -33,7 +33,7 @@ static void a_write_during_cooling_sets_it_again(void **state)
     struct sr_intent *intent = sr_intents_take(&intents, 3, 77);
     assert_int_equal(intent->state, SR_INTENT_SETTING);
     intent->state = SR_INTENT_DURABLE;
-    sr_intents_give(&intents, intent, 5);
+    sr_intents_give(&intents, intent, 5, 0);
     sr_intents_cool(&intents, intent, 9);
     assert_null(sr_intents_coldest(&intents));
     assert_ptr_equal(sr_intents_take(&intents, 3, 77), intent);
