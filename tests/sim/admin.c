@@ -285,6 +285,8 @@ void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum s
         if (r->used && r->site == site)
             sim_fail(world, "answers", "site %u has stopped, but request %llu is still open", site,
                      (unsigned long long)r->id);
+    if (!world->site[site].meta.record.failed && !sim_disk_is_secure(world, site))
+        sim_fail(world, "flushed", "site %u has stopped, but not all it wrote is stable", site);
     if (world->site[site].meta.n > 0 || world->site[site].disk.n_writes > 0)
         sim_fail(world, "answers", "site %u has stopped with %u commits and %u writes in flight", site,
                  world->site[site].meta.n, world->site[site].disk.n_writes);

@@ -3,6 +3,8 @@
  * Names as they appear in a failure:
  *   durability  an acknowledged write is stable on both disks, or the site that acknowledged is durably alone
  *               and its durable map counts every block in which the copies differ as out of sync
+ *   flushed     what a FLUSH or a write with FUA of a write-back volume covers survives any loss of power; so does
+ *               all that was acknowledged before a switchover, or before a stop
  *   reads       model.c
  *   image       model.c: a copy that calls itself consistent is what one moment left; a paused one stays it
  *   equal       both sites say in sync and nothing is on its way: equal copies, equal generations, nothing dirty
@@ -48,14 +50,20 @@ static void check_holds(struct sim_world *world, unsigned acker, unsigned site, 
     /* later writes may have come already over a piece of it, or while the other site's answer was on its way */
     bool parted = site != acker && !sim_model_joined(world); /* the peer was promoted, and its hosts write too */
     bool whole = r->length_bytes <= SIM_PIECE_BYTES && !r->switched && !parted;
+    bool cached = world->layout.write_back[r->volume] && !r->fua;
     struct sim_span span = {0};
 
     if (whole && sim_disk_writing(world, site, r->volume, r->offset_bytes, r->length_bytes))
         sim_fail(world, "durability", "site %u acknowledges write %u, which is not stable yet at site %u", acker,
                  r->write, site);
+    if (cached && world->site[site].lossy)
+        return; /* it had it */
     while (sim_layout_next(&world->layout, r->volume, r->offset_bytes, r->length_bytes, &span))
         for (uint32_t i = 0; i < span.n; i++) {
-            uint64_t stamp = sector[span.sector + i];
+            uint64_t stamp = sector[span.sector + i], stable = world->site[site].disk.stable[span.sector + i].stamp;
+            if (!cached && stable != wanted && (whole || !sim_model_after(world, site, stable, r->write)))
+                sim_fail(world, "durability", "site %u acknowledges write %u, which is in the cache of site %u only",
+                         acker, r->write, site);
             if (stamp == wanted || (!whole && sim_model_after(world, site, stamp, r->write)))
                 continue;
             sim_fail(world, "durability",
@@ -114,9 +122,11 @@ bool sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
         site = !site;
     else if (world->site[!site].up && world->site[!site].serving && !parted_by_failover(world))
         sim_fail(world, "one-active", "site %u answers while site %u serves", site, !site);
+    bool failed = world->site[site].meta.record.failed, alone = sim_meta_alone(&world->site[site].meta);
+    if (request->op == SR_HOST_FLUSH)
+        return passed_on || !alone;
     if (!is_write(request->op))
         return false;
-    bool failed = world->site[site].meta.record.failed, alone = sim_meta_alone(&world->site[site].meta);
     if (failed && !request->switched) /* else it may have failed while its answer was on its way */
         sim_fail(world, "one-active", "site %u acknowledges on a failed copy", site);
     if (!failed)
@@ -129,6 +139,28 @@ bool sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
     else if (!gone(&world->site[!site].meta.record))
         check_holds(world, site, !site, request);
     return passed_on || !alone;
+}
+
+void sim_check_flushed(struct sim_world *world, unsigned site, bool mirrored)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        const struct sr_record *record = &world->site[i].meta.record;
+        bool counts = i == site || (mirrored && sim_model_joined(world));
+        if (counts && record->consistent && !record->failed)
+            sim_model_stable(world, i);
+    }
+}
+
+/* The role is given away, durably. */
+static void check_given(struct sim_world *world, unsigned site)
+{
+    for (unsigned i = 0; i < 2; i++)
+        if (!world->site[i].meta.record.failed && !sim_disk_is_secure(world, i))
+            sim_fail(world, "flushed",
+                     "site %u gives the role away while site %u has acknowledged writes in its cache", site, i);
+    for (uint32_t v = 0; v < world->layout.n_volumes; v++)
+        if (world->layout.write_back[v])
+            sim_model_flushed(world, site, world->model.tick, v, true);
 }
 
 /* ---- who serves ------------------------------------------------------------------------------------------------ */
@@ -296,6 +328,10 @@ void sim_check_record(struct sim_world *world, unsigned site, const struct sr_re
         else
             on_adoption(world, site, before, after);
     }
+    if (after->handover && !before->handover && world->layout.any_write_back)
+        check_given(world, site);
+    if (after->role == SR_ROLE_ACTIVE && before->role != SR_ROLE_ACTIVE && world->site[site].lossy)
+        sim_model_lost(world, site);
     /* a commit may carry both the failure and its replacement */
     if ((after->failed && !before->failed) || (before->consistent && sr_uuid_is_none(&after->gen)))
         check_lost(world, site, before, after);
@@ -504,6 +540,8 @@ void sim_check_step(struct sim_world *world, unsigned site)
         sim_fail(world, "failed", "site %u goes on after a failed write or flush", site);
     if (world->checks.pause.tracking)
         follow_pause(world);
+    if (sim_check_both_in_sync(world))
+        world->site[0].lossy = world->site[1].lossy = false;
     if (sim_check_both_in_sync(world) && nothing_under_way(world))
         check_equal(world);
     check_contact(world);
@@ -514,6 +552,8 @@ void sim_check_step(struct sim_world *world, unsigned site)
         if (world->site[i].meta.record.consistent) {
             sim_model_image(world, i, 0);
             sim_model_holds(world, i);
+            if (world->layout.any_write_back && !world->site[i].meta.record.failed)
+                sim_model_stable(world, i);
         }
 }
 

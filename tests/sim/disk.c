@@ -5,13 +5,16 @@
  * when it is submitted or when it ends, and a read sees the disk as it is when it ends.
  *
  * Invariants
- *   D1  A WRITE, ZERO or FLUSH that ended well is stable: no crash changes it.
+ *   D1  A WRITE or ZERO that ended well is stable, unless it was `cached`: no crash changes it.  What is cached is
+ *       lost with the power, sector by sector, unless it was written back by chance, or a FLUSH that began after its
+ *       end ended well.  A killed process loses nothing, and the next one makes it stable before all else.
  *   D2  A crash leaves each write in flight done, not done, or done for some of its 512-byte sectors.  A write
  *       that ends with an error leaves the same three.
  *   D3  Two writes in flight never share a 4 KiB block: the core promises it (a violation if not).
  */
 #include "sim.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -104,6 +107,8 @@ static void check_shape(struct sim_world *world, unsigned site, const struct sr_
     if (io->op != SR_DISK_ZERO &&
         (io->buf == NULL || io->buf->refs == 0 || io->buf_offset + needed > io->buf->capacity))
         sim_fail(world, "disk", "site %u: I/O without the memory for it", site);
+    if (io->cached && !world->layout.write_back[io->volume])
+        sim_fail(world, "disk", "site %u: a cached write of volume %u, which is write-through", site, io->volume);
     if (is_write(io) && sim_disk_writing(world, site, io->volume, io->offset_bytes, io->length_bytes))
         sim_fail(world, "disk", "site %u: two writes of the same block in flight at %llu", site,
                  (unsigned long long)io->offset_bytes);
@@ -120,6 +125,74 @@ static uint64_t duration_us(struct sim_world *world, unsigned site, const struct
             world->site[site].disturbed_until_us = world->now_us + us;
     }
     return us;
+}
+
+/* ---- caches ---------------------------------------------------------------------------------------------------- */
+
+static void write_sector_back(struct sim_disk *disk, uint32_t sector)
+{
+    disk->stable[sector] = (struct sim_version){disk->sector[sector], disk->rank[sector]};
+}
+
+static void set_sector(struct sim_world *world, struct sim_disk *disk, uint32_t sector, uint64_t stamp, bool cached)
+{
+    disk->sector[sector] = stamp;
+    disk->rank[sector] = ++disk->last_rank;
+    if (!cached || sim_chance(&world->rng, 200))
+        write_sector_back(disk, sector);
+}
+
+void sim_disk_secure(struct sim_disk *disk)
+{
+    for (uint32_t s = 0; s < SIM_HOT_SECTORS_MAX; s++)
+        write_sector_back(disk, s);
+}
+
+bool sim_disk_is_secure(const struct sim_world *world, unsigned site)
+{
+    const struct sim_disk *disk = &world->site[site].disk;
+
+    for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++)
+        if (disk->stable[s].stamp != disk->sector[s])
+            return false;
+    return true;
+}
+
+static void begin_flush(const struct sim_world *world, const struct sim_disk *disk, struct sim_io *flight)
+{
+    uint32_t n = world->layout.n_hot * SIM_BLOCK_SECTORS;
+
+    flight->seen = calloc(n, sizeof(*flight->seen));
+    SR_ASSERT(flight->seen != NULL);
+    for (uint32_t s = 0; s < n; s++)
+        flight->seen[s] = (struct sim_version){disk->sector[s], disk->rank[s]};
+}
+
+/* What was there when it began, but for sectors whose later content was written back already. */
+static void end_flush(const struct sim_world *world, struct sim_disk *disk, const struct sim_io *flight)
+{
+    for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++)
+        if (world->layout.hot_volume[s / SIM_BLOCK_SECTORS] == flight->io.volume &&
+            flight->seen[s].rank > disk->stable[s].rank)
+            disk->stable[s] = flight->seen[s];
+}
+
+static void forget_flush(struct sim_io *flight)
+{
+    free(flight->seen);
+    flight->seen = NULL;
+}
+
+static void lose_cache(struct sim_world *world, struct sim_disk *disk)
+{
+    unsigned kept = (unsigned[]){0, 0, 500, 900}[sim_below(&world->rng, 4)];
+
+    for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++) {
+        if (disk->stable[s].rank != disk->rank[s] && sim_chance(&world->rng, kept))
+            write_sector_back(disk, s);
+        disk->sector[s] = disk->stable[s].stamp;
+        disk->rank[s] = disk->stable[s].rank;
+    }
 }
 
 /* Sectors of a write, taken from the core's buffer: all, or (torn) some of them. */
@@ -140,7 +213,7 @@ static void apply(struct sim_world *world, unsigned site, const struct sr_disk_i
                          (unsigned long long)at);
                 return;
             }
-            disk->sector[span.sector + i] = stamp;
+            set_sector(world, disk, span.sector + i, stamp, io->cached);
             disk->unreadable[(span.sector + i) / SIM_BLOCK_SECTORS] = false;
         }
     }
@@ -193,6 +266,8 @@ void sim_disk_submit(struct sim_world *world, unsigned site, const struct sr_dis
     disk->n_ios++;
     disk->n_writes += is_write(io);
     world->stats->ios++;
+    if (io->op == SR_DISK_FLUSH && world->layout.write_back[io->volume])
+        begin_flush(world, disk, &disk->ios[slot]);
     if (io->op == SR_DISK_WRITE)
         check_zero_elsewhere(world, site, io);
     if (is_write(io) && disk->fail_writes == 0 && disk->full_until_us <= world->now_us &&
@@ -318,6 +393,9 @@ void sim_disk_complete(struct sim_world *world, unsigned site, uint32_t slot)
     }
     if (io->op == SR_DISK_HASH && event.disk.error == SR_OK)
         hash(world, site, io);
+    if (flight->seen && event.disk.error == SR_OK)
+        end_flush(world, disk, flight);
+    forget_flush(flight);
     flight->used = false;
     disk->n_ios--;
     disk->n_writes -= is_write(io);
@@ -325,7 +403,7 @@ void sim_disk_complete(struct sim_world *world, unsigned site, uint32_t slot)
     sim_world_step(world, site, &event);
 }
 
-void sim_disk_crash(struct sim_world *world, unsigned site)
+void sim_disk_crash(struct sim_world *world, unsigned site, bool power)
 {
     struct sim_disk *disk = &world->site[site].disk;
 
@@ -334,11 +412,14 @@ void sim_disk_crash(struct sim_world *world, unsigned site)
         if (!flight->used)
             continue;
         flight->used = false;
+        forget_flush(flight);
         if (is_write(&flight->io) && !flight->applied && sim_chance(&world->rng, 650))
             apply(world, site, &flight->io, sim_chance(&world->rng, 500));
     }
     disk->n_ios = disk->n_writes = disk->ios_end = 0;
     disk->told_error = false;
+    if (power)
+        lose_cache(world, disk);
 }
 
 void sim_disk_replaced(struct sim_world *world, unsigned site)
@@ -352,6 +433,9 @@ void sim_disk_replaced(struct sim_world *world, unsigned site)
         else if (kind == 2)
             disk->sector[s] = sim_chance(&world->rng, 500) ? 0 : SIM_GARBAGE + s;
     }
+    for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++)
+        disk->rank[s] = ++disk->last_rank;
+    sim_disk_secure(disk);
     memset(disk->unreadable, 0, sizeof(disk->unreadable));
     disk->had_error = disk->told_error = false;
 }

@@ -67,7 +67,9 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
         return false;
     if (has_data && (buf = sr_buf_alloc(&me->budget, length_bytes)) == NULL)
         return false; /* over budget: the daemon would not read from the socket now */
+    bool cacheable = is_write(op) && world->layout.write_back[volume];
     *r = (struct sim_request){.used = true,
+                              .fua = cacheable && sim_chance(&world->rng, 120),
                               .id = ++world->hosts.next_id,
                               .site = site,
                               .host = host,
@@ -86,7 +88,9 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
         world->stats->writes++;
     } else {
         world->stats->reads += op == SR_HOST_READ;
+        world->stats->flushes += op == SR_HOST_FLUSH && world->layout.write_back[volume];
     }
+    world->stats->fuas += r->fua;
     r->start = ++world->model.tick;
     if (op == SR_HOST_WRITE)
         fill(world, r);
@@ -102,6 +106,7 @@ bool sim_host_issue(struct sim_world *world, unsigned host, unsigned site, enum 
                                           .offset_bytes = offset_bytes,
                                           .length_bytes = length_bytes,
                                           .buf = buf,
+                                          .fua = r->fua,
                                           .no_hole = op == SR_HOST_ZERO && sim_chance(&world->rng, 500)};
     sim_world_step(world, site, &event);
     return true;
@@ -138,9 +143,14 @@ void sim_host_reply(struct sim_world *world, unsigned site, uint64_t id, enum sr
     }
     if (error == SR_OK) {
         bool mirrored = sim_check_reply(world, site, r);
+        bool write_back = world->layout.write_back[r->volume];
         if (is_write(r->op))
-            sim_model_acked(world, site, r->write, mirrored);
-        else if (r->op == SR_HOST_READ)
+            sim_model_acked(world, site, r->write, mirrored, !write_back || r->fua);
+        else if (r->op == SR_HOST_FLUSH && write_back)
+            sim_model_flushed(world, site, r->start, r->volume, mirrored);
+        if (write_back && (r->op == SR_HOST_FLUSH || r->fua))
+            sim_check_flushed(world, site, mirrored);
+        if (r->op == SR_HOST_READ)
             sim_model_read(world, site, r->start, r->volume, r->offset_bytes, r->length_bytes, r->buf->data);
     } else if (is_write(r->op)) {
         if (error == SR_E_SHUTDOWN)
@@ -282,7 +292,7 @@ void sim_host_visit(struct sim_world *world, unsigned host)
         op = SR_HOST_WRITE;
     else if (dice < world->params.write_percent + 12)
         op = dice % 2 == 0 ? SR_HOST_ZERO : SR_HOST_TRIM;
-    else if (dice >= 95)
+    else if (dice >= 95 || (world->layout.write_back[area->volume] && sim_chance(rng, 300)))
         op = SR_HOST_FLUSH;
     if ((op == SR_HOST_ZERO || op == SR_HOST_TRIM) && sim_below(rng, 100) < world->params.big_percent)
         choose_long_range(world, area, &offset_bytes, &length_bytes);

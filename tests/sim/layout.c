@@ -5,6 +5,7 @@
  */
 #include "sim.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -112,6 +113,23 @@ void sim_layout_choose(struct sim_world *world)
         sim_layout_choose(world);
 }
 
+/* Not from world->rng: a seed whose volumes are all write-through means what it always has. */
+void sim_layout_choose_durability(struct sim_world *world)
+{
+    struct sim_layout *layout = &world->layout;
+    uint64_t bits = sim_mix(world->seed * UINT64_C(0x9e3779b97f4a7c15) + 77 + (uint64_t)world->params.profile);
+
+    layout->any_write_back = bits % 100 < 40;
+    for (uint32_t v = 0; v < layout->n_volumes; v++)
+        layout->write_back[v] =
+            layout->any_write_back && ((bits >> 16) % layout->n_volumes == v || (bits >> (32 + v)) & 1);
+}
+
+bool sim_layout_write_back(const struct sim_layout *layout, uint32_t sector)
+{
+    return layout->write_back[layout->hot_volume[sector / SIM_BLOCK_SECTORS]];
+}
+
 /* ---- the state at the start ------------------------------------------------------------------------------ */
 
 /* What an earlier life left: a fresh pair in sync, or one site with data and the other without a copy. */
@@ -146,10 +164,11 @@ void sim_layout_fill(struct sim_world *world)
                                          (uint64_t)area->n_blocks * SR_BLOCK_BYTES, false);
         for (uint32_t s = 0; s < area->n_blocks * SIM_BLOCK_SECTORS; s++)
             world->site[active].disk.sector[area->hot * SIM_BLOCK_SECTORS + s] = write;
-        sim_model_acked(world, active, write, true);
+        sim_model_acked(world, active, write, true, true);
     }
     if (world->params.import)
         sim_disk_replaced(world, !active);
+    sim_disk_secure(&world->site[active].disk);
 }
 
 void sim_layout_reset(struct sim_site *me)
@@ -159,9 +178,15 @@ void sim_layout_reset(struct sim_site *me)
     memset(me, 0, offsetof(struct sim_site, disk));
     me->actions = actions;
     memset(me->disk.sector, 0, sizeof(me->disk.sector));
+    memset(me->disk.rank, 0, sizeof(me->disk.rank));
+    memset(me->disk.stable, 0, sizeof(me->disk.stable));
+    me->disk.last_rank = 0;
     memset(me->disk.unreadable, 0, sizeof(me->disk.unreadable));
-    for (uint32_t i = 0; i < me->disk.ios_end; i++)
+    for (uint32_t i = 0; i < me->disk.ios_end; i++) {
         me->disk.ios[i].used = false;
+        free(me->disk.ios[i].seen);
+        me->disk.ios[i].seen = NULL;
+    }
     me->disk.n_ios = me->disk.n_writes = me->disk.ios_end = 0;
     me->disk.fail_writes = me->disk.fail_reads = me->disk.fail_flushes = 0;
     me->disk.full_until_us = me->disk.slow_until_us = 0;

@@ -134,6 +134,8 @@ static void print_stats(const struct sim_stats *s, double seconds)
     printf("roles: failovers %llu (forced %llu) both sites served %llu copies adopted %llu (writes given up %llu)\n",
            (unsigned long long)s->failovers, (unsigned long long)s->forced, (unsigned long long)s->partings,
            (unsigned long long)s->adoptions, (unsigned long long)s->given_up);
+    printf("write-back: flushes %llu writes with FUA %llu caches lost %llu\n", (unsigned long long)s->flushes,
+           (unsigned long long)s->fuas, (unsigned long long)s->power_cuts);
     printf("checks: equal copies %llu images %llu exact resyncs %llu\n", (unsigned long long)s->equal_checks,
            (unsigned long long)s->images, (unsigned long long)s->exact_resyncs);
 }

@@ -23,6 +23,10 @@
  *                    acknowledged in its old line only is overwritten: check.c wants a reason for that
  *
  * Zeroes carry no stamp: a sector of zeroes stands for any candidate that writes zeroes.
+ *
+ * Write-back volumes.  What is out by the rules above comes back in when a cache was lost: when the active site's
+ * process ends, or a site is promoted whose own cache was lost since it was in sync.  It is *gone* for good when a
+ * FLUSH is acknowledged that was asked for after it was out, when a write with FUA says so, or when the role moves.
  */
 #include "sim.h"
 
@@ -49,7 +53,7 @@ bool sim_model_joined(const struct sim_world *world)
 /* Stamps that no host wrote, on a disk that came from elsewhere, are older than everything. */
 static const struct sim_write *write_of(const struct sim_line *line, uint32_t number)
 {
-    static const struct sim_write garbage = {.acked = true};
+    static const struct sim_write garbage = {.acked = true, .stable = true};
 
     return number < SIM_WRITES_MAX ? &line->writes[number] : &garbage;
 }
@@ -67,7 +71,7 @@ static void add(struct sim_line *line, uint32_t sector, uint32_t write)
         list->first = first;
         list->cap = cap;
     }
-    line->candidates[list->first + list->n++] = (struct sim_candidate){write, SIM_TICK_MAX};
+    line->candidates[list->first + list->n++] = (struct sim_candidate){write, SIM_TICK_MAX, false};
 }
 
 /* Write 0 is the zeroes that were there before everything. */
@@ -80,7 +84,7 @@ void sim_model_init(struct sim_world *world)
     model->n_writes = 1;
     model->of[0] = model->of[1] = 0;
     line->n_candidates = 0;
-    line->writes[0] = (struct sim_write){.acked = true, .zero = true};
+    line->writes[0] = (struct sim_write){.acked = true, .stable = true, .zero = true};
     memset(line->sectors, 0, sizeof(line->sectors));
     for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++)
         add(line, s, 0);
@@ -177,7 +181,14 @@ uint32_t sim_model_begin(struct sim_world *world, unsigned site, uint32_t volume
     return write;
 }
 
-static void acked(struct sim_world *world, struct sim_line *line, uint32_t write)
+static void take_out(const struct sim_world *world, uint32_t sector, struct sim_candidate *c, bool stable)
+{
+    if (c->removed == SIM_TICK_MAX)
+        c->removed = world->model.tick;
+    c->gone |= stable || !sim_layout_write_back(&world->layout, sector);
+}
+
+static void acked(struct sim_world *world, struct sim_line *line, uint32_t write, bool stable)
 {
     struct sim_write *w = &line->writes[write];
     struct sim_span span = {0};
@@ -187,22 +198,58 @@ static void acked(struct sim_world *world, struct sim_line *line, uint32_t write
     if (w->end == SIM_TICK_MAX)
         w->end = world->model.tick;
     w->acked = true;
+    w->stable |= stable;
     while (sim_layout_next(&world->layout, w->volume, w->offset_bytes, w->length_bytes, &span))
         for (uint32_t i = 0; i < span.n; i++) {
             struct sim_sector *sector = &line->sectors[span.sector + i];
             struct sim_candidate *c = &line->candidates[sector->first];
             for (uint32_t k = 0; k < sector->n; k++)
-                if (c[k].removed == SIM_TICK_MAX && write_of(line, c[k].write)->end < w->start)
-                    c[k].removed = world->model.tick;
+                if (write_of(line, c[k].write)->end < w->start)
+                    take_out(world, span.sector + i, &c[k], stable);
         }
 }
 
-void sim_model_acked(struct sim_world *world, unsigned site, uint32_t write, bool mirrored)
+void sim_model_acked(struct sim_world *world, unsigned site, uint32_t write, bool mirrored, bool stable)
 {
     world->model.tick++;
-    acked(world, line_of(world, site), write);
+    acked(world, line_of(world, site), write, stable);
     if (mirrored && !sim_model_joined(world))
-        acked(world, line_of(world, !site), write);
+        acked(world, line_of(world, !site), write, stable);
+}
+
+static void flushed(struct sim_world *world, struct sim_line *line, uint32_t start, uint32_t volume)
+{
+    for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++) {
+        struct sim_candidate *c = &line->candidates[line->sectors[s].first];
+        for (uint32_t k = 0; world->layout.hot_volume[s / SIM_BLOCK_SECTORS] == volume && k < line->sectors[s].n; k++)
+            c[k].gone |= c[k].removed <= start;
+    }
+    for (uint32_t i = 1; i < world->model.n_writes; i++)
+        line->writes[i].stable |=
+            line->writes[i].acked && line->writes[i].volume == volume && line->writes[i].end <= start;
+}
+
+void sim_model_flushed(struct sim_world *world, unsigned site, uint32_t start, uint32_t volume, bool mirrored)
+{
+    world->model.tick++;
+    flushed(world, line_of(world, site), start, volume);
+    if (mirrored && !sim_model_joined(world))
+        flushed(world, line_of(world, !site), start, volume);
+}
+
+void sim_model_lost(struct sim_world *world, unsigned site)
+{
+    struct sim_line *line = line_of(world, site);
+
+    world->model.tick++;
+    for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++) {
+        struct sim_candidate *c = &line->candidates[line->sectors[s].first];
+        for (uint32_t k = 0; k < line->sectors[s].n; k++)
+            if (!c[k].gone)
+                c[k].removed = SIM_TICK_MAX;
+    }
+    for (uint32_t i = 1; i < world->model.n_writes; i++)
+        line->writes[i].lost |= line->writes[i].acked && !line->writes[i].stable;
 }
 
 void sim_model_refused(struct sim_world *world, unsigned site, uint32_t write)
@@ -251,7 +298,7 @@ static void read_sector(struct sim_world *world, struct sim_line *line, uint32_t
     for (uint32_t k = 0; k < n; k++)
         if (c[k].removed == SIM_TICK_MAX && !is_value_of(line, &c[k], stamp) &&
             write_of(line, c[k].write)->end < start)
-            c[k].removed = world->model.tick;
+            take_out(world, sector, &c[k], false);
 }
 
 void sim_model_read(struct sim_world *world, unsigned site, uint32_t start, uint32_t volume, uint64_t offset_bytes,
@@ -297,7 +344,8 @@ void sim_model_rebase(struct sim_world *world, unsigned site)
             struct sim_candidate *c = &line->candidates[line->sectors[s].first + k];
             bool is = is_value_of(line, c, stamp);
             found |= is;
-            c->removed = is || write_of(line, c->write)->end == SIM_TICK_MAX ? SIM_TICK_MAX : world->model.tick;
+            c->gone = !is && write_of(line, c->write)->end != SIM_TICK_MAX;
+            c->removed = c->gone ? world->model.tick : SIM_TICK_MAX;
         }
         if (!found)
             add(line, s, (uint32_t)stamp);
@@ -340,11 +388,34 @@ void sim_model_holds(struct sim_world *world, unsigned site)
         const struct sim_candidate *c = &line->candidates[line->sectors[s].first];
         bool known = false;
         for (uint32_t k = 0; k < line->sectors[s].n && !known; k++)
-            known = c[k].removed == SIM_TICK_MAX && is_value_of(line, &c[k], sector[s]);
+            known = (c[k].removed == SIM_TICK_MAX || (world->site[site].lossy && !c[k].gone)) &&
+                    is_value_of(line, &c[k], sector[s]);
         if (!known) {
             explain(world, site, s, "lacks what was acknowledged or read while both copies were one");
             return;
         }
+    }
+}
+
+void sim_model_stable(struct sim_world *world, unsigned site)
+{
+    const struct sim_line *line = view(world, site);
+    const struct sim_version *stable = world->site[site].disk.stable;
+
+    for (uint32_t s = 0; s < world->layout.n_hot * SIM_BLOCK_SECTORS; s++) {
+        const struct sim_candidate *c = &line->candidates[line->sectors[s].first];
+        uint32_t hot = s / SIM_BLOCK_SECTORS;
+        bool known = false;
+        for (uint32_t k = 0; k < line->sectors[s].n && !known; k++)
+            known = !c[k].gone && is_value_of(line, &c[k], stable[s].stamp);
+        if (known)
+            continue;
+        sim_fail(world, "flushed",
+                 "a loss of power now would leave write %llu in volume %u block %llu sector %u at site %u, "
+                 "which is older than what was flushed",
+                 (unsigned long long)stable[s].stamp, world->layout.hot_volume[hot],
+                 (unsigned long long)world->layout.hot_block[hot], s % SIM_BLOCK_SECTORS, site);
+        return;
     }
 }
 
@@ -372,7 +443,8 @@ void sim_model_image(struct sim_world *world, unsigned site, uint32_t since)
             }
         for (uint32_t k = 0; k < line->sectors[s].n && known; k++) {
             const struct sim_write *w = write_of(line, c[k].write);
-            if (w->acked && w->end < moment && latest_end < w->start)
+            bool lost = w->lost || (world->site[site].lossy && !w->stable);
+            if (w->acked && !lost && w->end < moment && latest_end < w->start)
                 known = false;
         }
         if (!known) {

@@ -19,7 +19,8 @@
  *
  * Only the blocks of a few small areas of each volume ever hold anything but zeroes ("hot" blocks, numbered
  * from 0 over all volumes), so that a disk is an array of a few hundred words: one stamp for each 512-byte
- * sector, 0 for zeroes, else the number of the write that put it there.
+ * sector, 0 for zeroes, else the number of the write that put it there.  Some schedules have write-back volumes: then
+ * a second array holds what a loss of power leaves.
  */
 #ifndef SR_SIM_SIM_H
 #define SR_SIM_SIM_H
@@ -113,6 +114,8 @@ struct sim_area {
 struct sim_layout {
     uint32_t n_volumes, n_areas, n_hot;
     uint64_t blocks[SIM_VOLUMES_MAX]; /* size of each volume */
+    bool write_back[SIM_VOLUMES_MAX];
+    bool any_write_back;
     struct sim_area areas[SIM_AREAS_MAX];
     uint32_t hot_volume[SIM_HOT_MAX];
     uint64_t hot_block[SIM_HOT_MAX];
@@ -133,18 +136,28 @@ struct sim_world;
 struct sim_site;
 
 void sim_layout_choose(struct sim_world *world);
+void sim_layout_choose_durability(struct sim_world *world);
+bool sim_layout_write_back(const struct sim_layout *layout, uint32_t sector); /* of a hot sector's volume */
 void sim_layout_reset(struct sim_site *site);  /* a blank one */
 void sim_layout_fill(struct sim_world *world); /* records and data of an earlier life; the model starts with them */
 
 /* ---- disk.c ---------------------------------------------------------------------------------------------- */
 
+/* What a sector held at some time; a later content has a higher rank. */
+struct sim_version {
+    uint64_t stamp, rank;
+};
+
 struct sim_io {
     bool used, applied;
     struct sr_disk_io io;
+    struct sim_version *seen; /* FLUSH of a write-back volume: what every hot sector held when it began */
 };
 
 struct sim_disk {
     uint64_t sector[SIM_HOT_SECTORS_MAX];
+    uint64_t rank[SIM_HOT_SECTORS_MAX], last_rank;
+    struct sim_version stable[SIM_HOT_SECTORS_MAX]; /* the rest is in a cache that a loss of power empties */
     bool unreadable[SIM_HOT_MAX]; /* until written */
     struct sim_io ios[SIM_IOS_MAX];
     uint32_t n_ios, n_writes, ios_end;              /* in flight; slots from ios_end on were never used */
@@ -157,7 +170,10 @@ struct sim_disk {
 
 void sim_disk_submit(struct sim_world *world, unsigned site, const struct sr_disk_io *io);
 void sim_disk_complete(struct sim_world *world, unsigned site, uint32_t slot);
-void sim_disk_crash(struct sim_world *world, unsigned site);    /* settles what was in flight */
+void sim_disk_crash(struct sim_world *world, unsigned site,
+                    bool power);             /* settles what was in flight; power: caches too */
+void sim_disk_secure(struct sim_disk *disk); /* nothing is in a cache any more */
+bool sim_disk_is_secure(const struct sim_world *world, unsigned site);
 void sim_disk_replaced(struct sim_world *world, unsigned site); /* another disk, with whatever is on it */
 bool sim_disk_writing(const struct sim_world *world, unsigned site, uint32_t volume, uint64_t offset_bytes,
                       uint64_t length_bytes);
@@ -243,6 +259,8 @@ struct sim_write {
     uint32_t start; /* tick of issue */
     uint32_t end;   /* tick when it was answered or abandoned; SIM_TICK_MAX: neither yet */
     bool acked;     /* end is when it was acknowledged */
+    bool stable;    /* no loss of a cache can undo it */
+    bool lost;      /* it was not when one was lost */
     bool zero;
     uint32_t volume;
     uint64_t offset_bytes, length_bytes;
@@ -251,6 +269,7 @@ struct sim_write {
 struct sim_candidate {
     uint32_t write;
     uint32_t removed; /* tick since which the sector cannot hold this value; SIM_TICK_MAX: it may */
+    bool gone;        /* ... and never can again; else (write-back) it can when a cache was lost */
 };
 
 struct sim_sector {
@@ -280,7 +299,12 @@ void sim_model_join(struct sim_world *world, unsigned follower);
 uint32_t sim_model_only_here(const struct sim_world *world, unsigned site, uint32_t *example);
 uint32_t sim_model_begin(struct sim_world *world, unsigned site, uint32_t volume, uint64_t offset_bytes,
                          uint64_t length_bytes, bool zero);
-void sim_model_acked(struct sim_world *world, unsigned site, uint32_t write, bool mirrored); /* the peer holds it too */
+/* mirrored: the peer holds it too; stable: no loss of a cache can undo it. */
+void sim_model_acked(struct sim_world *world, unsigned site, uint32_t write, bool mirrored, bool stable);
+void sim_model_flushed(struct sim_world *world, unsigned site, uint32_t start, uint32_t volume, bool mirrored);
+void sim_model_lost(struct sim_world *world, unsigned site); /* its line may have lost what was not flushed */
+void sim_model_stable(struct sim_world *world,
+                      unsigned site); /* its disk holds what was flushed, whatever is in its cache */
 void sim_model_refused(struct sim_world *world, unsigned site, uint32_t write); /* answered with an error: it ends here */
 void sim_model_abandoned(struct sim_world *world, uint32_t write);              /* its connection is gone */
 void sim_model_read(struct sim_world *world, unsigned site, uint32_t start, uint32_t volume, uint64_t offset_bytes,
@@ -307,6 +331,7 @@ struct sim_request {
     uint32_t write;  /* of the model */
     bool dropped;    /* its host closed the connection */
     bool switched;   /* waited in a switchover: the other site may carry it out */
+    bool fua;
     uint32_t pieces; /* after the first, that it may have to wait for: its own, and of requests before it */
 };
 
@@ -406,6 +431,7 @@ struct sim_checks {
 };
 
 bool sim_check_reply(struct sim_world *world, unsigned site, const struct sim_request *request);
+void sim_check_flushed(struct sim_world *world, unsigned site, bool mirrored); /* after the model knows */
 void sim_check_step(struct sim_world *world, unsigned site);
 void sim_check_serve(struct sim_world *world, unsigned site);
 void sim_check_record(struct sim_world *world, unsigned site, const struct sr_record *before,
@@ -464,6 +490,7 @@ struct sim_site {
     uint32_t timer;              /* number of the timer that counts */
     bool link_up;                /* LINK_UP was handed in, LINK_DOWN not yet */
     bool met_peer;               /* a message of the peer arrived since the start */
+    bool lossy;                  /* its cache was lost since it was in sync the last time */
     uint64_t link_up_due_us, link_up_us; /* when LINK_UP is, and was, handed in */
     struct sr_core_status status; /* after its last step */
     uint8_t mode, watched_mode; /* numbers of stats.modes; the second lags behind, for faults */
@@ -480,6 +507,7 @@ struct sim_stats {
     uint64_t commands[8], tunes, replies, reply_errors, reads, writes, messages, commits, ios;
     uint64_t images, exact_resyncs, equal_checks, only_copies_lost;
     uint64_t failovers, forced, partings, adoptions, given_up, one_way;
+    uint64_t flushes, fuas, power_cuts;
     uint64_t without_effect, after_rest; /* exhaustive: schedules that equal another one */
     uint32_t n_modes;
     char modes[SIM_MODES_MAX][24];

@@ -281,8 +281,10 @@ void sim_world_start(struct sim_world *world, unsigned site)
     for (uint32_t i = 0; i < world->layout.n_volumes; i++) {
         volume_uuid(&volumes[i].uuid, i);
         volumes[i].size_bytes = world->layout.blocks[i] * SR_BLOCK_BYTES;
+        volumes[i].write_back = world->layout.write_back[i];
     }
     sim_trace(world, "%u START", site);
+    sim_disk_secure(&me->disk);
     me->core = sr_core_new(&config, &me->meta.record);
     SR_ASSERT(me->core != NULL);
     sim_meta_load(world, site, me->core);
@@ -307,9 +309,16 @@ void sim_world_start(struct sim_world *world, unsigned site)
 static void forget_process(struct sim_world *world, unsigned site)
 {
     struct sim_site *me = &world->site[site];
+    bool write_back = world->layout.any_write_back, power = write_back && sim_chance(&world->rng, 600);
 
-    sim_disk_crash(world, site);
+    if (power)
+        sim_trace(world, "%u    with its cache", site);
+    world->stats->power_cuts += power;
+    me->lossy |= power;
+    sim_disk_crash(world, site, power);
     sim_meta_crash(world, site);
+    if (write_back && me->meta.record.role == SR_ROLE_ACTIVE)
+        sim_model_lost(world, site); /* killed: a host that connects again cannot know that it is still there */
     me->epoch++;
     me->timer++;
     me->up = me->serving = me->link_up = false;
@@ -443,6 +452,7 @@ static void begin(struct sim_world *world, uint64_t seed, enum sim_profile profi
     } else {
         sim_params_choose(&world->params, &world->rng, profile, steps);
         sim_layout_choose(world);
+        sim_layout_choose_durability(world);
     }
     sim_layout_fill(world);
     for (unsigned i = 0; i < 2; i++)
