@@ -118,7 +118,8 @@ static void merge(struct sr_request *request, enum sr_error error)
     else
         memset(chunk_place(request), 0, chunk_bytes(request));
     sr_request_write(request, request->bounce.buf->data, request->bounce.first,
-                     (size_t)(request->bounce.last - request->bounce.first), RWF_DSYNC, chunk_ended);
+                     (size_t)(request->bounce.last - request->bounce.first), sr_request_rw_flags(request),
+                     chunk_ended);
 }
 
 static void read_last_block(struct sr_request *request, enum sr_error error)

@@ -2,7 +2,8 @@
  *
  * Invariants
  *   1. `done` of a request is called exactly once, and never from inside sr_store_submit.
- *   2. Success of a WRITE means that every byte of it was written with RWF_DSYNC, by calls that returned.
+ *   2. Success of a WRITE means that every byte of it was written with RWF_DSYNC, by calls that returned; of a
+ *      `cached` one, that it was written: a FLUSH makes it stable.
  *   3. On the direct path the memory, the offset and the length are multiples of a block; anything else goes
  *      through bounce.c.  Newer kernels would let less pass, older ones would not: so it is asserted.
  *   4. After a WRITE, ZERO or FLUSH that failed with SR_E_IO the store is failed, and no later one succeeds.
@@ -199,6 +200,11 @@ static void start_read(struct sr_request *request)
         sr_request_read(request, memory, request->io.offset_bytes, request->io.length_bytes, sr_request_finish);
 }
 
+int sr_request_rw_flags(const struct sr_request *request)
+{
+    return request->io.cached ? 0 : RWF_DSYNC;
+}
+
 static void start_write(struct sr_request *request)
 {
     const uint8_t *memory = request->io.buf->data + request->io.buf_offset;
@@ -206,8 +212,8 @@ static void start_write(struct sr_request *request)
     if (needs_bounce(request))
         sr_bounce_write(request, memory, request->io.offset_bytes, request->io.length_bytes, sr_request_finish);
     else
-        sr_request_write(request, memory, request->io.offset_bytes, request->io.length_bytes, RWF_DSYNC,
-                         sr_request_finish);
+        sr_request_write(request, memory, request->io.offset_bytes, request->io.length_bytes,
+                         sr_request_rw_flags(request), sr_request_finish);
 }
 
 /* On a worker: the file system may have to look its extents up on disk. */

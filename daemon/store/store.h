@@ -1,7 +1,8 @@
 /* store.h - the data of one replica, behind one asynchronous interface with two engines (io_uring, threads).
  *
  * A store_engine belongs to a libuv loop; completions are called from that loop, never from inside a submit.
- * All calls on the loop thread.  Data is on stable storage when WRITE, ZERO or FLUSH reports success.
+ * All calls on the loop thread.  Data is on stable storage when WRITE, ZERO or FLUSH reports success; that of a
+ * `cached` WRITE or ZERO when a FLUSH does that was submitted after its end.
  * Unaligned offsets and lengths are fine (the engine reads, merges and writes whole 4 KiB blocks); the caller
  * guarantees that no two writes touching the same 4 KiB block are in flight at once.
  *

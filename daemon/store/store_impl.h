@@ -149,6 +149,9 @@ void sr_engine_handle_closed(struct sr_store_engine *engine);
 
 /* ---- request.c --------------------------------------------------------------------------------------- */
 
+/* Of the writes of a WRITE or ZERO: RWF_DSYNC, or 0 if it is `cached`. */
+int sr_request_rw_flags(const struct sr_request *request);
+
 /* Reads or (rw_flags, usually RWF_DSYNC) writes all of it, then calls then; SR_E_IO if it stops making progress. */
 void sr_request_read(struct sr_request *request, uint8_t *data, uint64_t offset, size_t length, sr_request_fn then);
 void sr_request_write(struct sr_request *request, const uint8_t *data, uint64_t offset, size_t length, int rw_flags,

@@ -4,12 +4,13 @@
  *   last block, likewise                         --> written
  *   what is between                              --> may_trim: punch a hole; refused: zero the range;
  *                                                    refused too: write zeroes, 1 MiB at a time
- *   then fdatasync, unless everything was written with RWF_DSYNC
+ *   then fdatasync, unless everything was written with RWF_DSYNC, or it may stay in a cache (`cached`)
  *
  * Block devices take the same calls: discarding one does not promise zeroes, punching a hole does.
  * What a file system refused once (EOPNOTSUPP) is not tried again.
  *
- * Invariant: success means that the last call that changed the range was RWF_DSYNC or was followed by a fdatasync.
+ * Invariant: success means that the last call that changed the range was RWF_DSYNC or was followed by a fdatasync,
+ * but for a `cached` one.
  * A crash is harmless: each block holds its old content or zeroes, and nobody was told.
  */
 #include "store/store_impl.h"
@@ -25,7 +26,7 @@ static void ended(struct sr_request *request)
 {
     if (request->store->failed)
         sr_request_finish(request, SR_E_IO);
-    else if (request->range.need_sync)
+    else if (request->range.need_sync && !request->io.cached)
         sr_sync_join(request);
     else
         sr_request_finish(request, SR_OK);
@@ -50,7 +51,7 @@ static void write_chunk(struct sr_request *request, enum sr_error error)
     bytes = left < SR_STORE_CHUNK_BYTES ? (size_t)left : SR_STORE_CHUNK_BYTES;
     request->range.at += bytes;
     sr_request_write(request, request->store->engine->zeroes, request->range.at - bytes, bytes,
-                     request->range.need_sync ? 0 : RWF_DSYNC, write_chunk);
+                     request->range.need_sync ? 0 : sr_request_rw_flags(request), write_chunk);
 }
 
 /* ---- fallocate -------------------------------------------------------------------------------------------- */

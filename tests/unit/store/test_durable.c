@@ -97,12 +97,39 @@ static void a_flush_is_answered_after_an_fdatasync_that_began_later(void **state
     assert_int_equal(atomic_load(&syncs_returned), before + 3);
 }
 
+/* Of a write-back volume: nothing is made stable before the flush. */
+static void cached_changes_leave_it_to_the_flush(void **state)
+{
+    unsigned without_dsync = atomic_load(&writes_without_dsync), syncs = atomic_load(&syncs_returned);
+    struct sr_buf *buf = sr_buf_alloc(NULL, SR_MIB);
+    struct sr_disk_io changes[] = {
+        {.op = SR_DISK_WRITE, .cached = true, .offset_bytes = SR_MIB, .length_bytes = SR_MIB, .buf = buf},
+        {.op = SR_DISK_WRITE, .cached = true, .offset_bytes = SR_MIB + 100, .length_bytes = 600, .buf = buf},
+        {.op = SR_DISK_ZERO, .cached = true, .offset_bytes = SR_MIB, .length_bytes = SR_MIB, .may_trim = true},
+        {.op = SR_DISK_ZERO, .cached = true, .offset_bytes = SR_MIB, .length_bytes = 512},
+    };
+    struct op op;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        op_start(&rig, &op, &changes[i]);
+        op_wait(&rig, &op);
+        assert_int_equal(op.error, SR_OK);
+    }
+    assert_int_equal(atomic_load(&writes_without_dsync), without_dsync + 3);
+    assert_int_equal(atomic_load(&syncs_returned), syncs);
+    assert_int_equal(do_flush(&rig), SR_OK);
+    assert_int_equal(atomic_load(&syncs_returned), syncs + 1);
+    sr_buf_unref(buf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_write_is_answered_after_its_stable_write_returned),
         cmocka_unit_test(zeroes_are_answered_after_a_later_fdatasync_returned),
         cmocka_unit_test(a_flush_is_answered_after_an_fdatasync_that_began_later),
+        cmocka_unit_test(cached_changes_leave_it_to_the_flush),
     };
     int failed;
 

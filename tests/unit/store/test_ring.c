@@ -74,6 +74,21 @@ static void every_write_of_the_ring_is_stable(void **state)
     assert_int_equal(writes_without_dsync, 0);
 }
 
+static void a_cached_write_is_not(void **state)
+{
+    struct sr_buf *buf = sr_buf_alloc(NULL, 4096);
+    struct op op;
+    unsigned before = writes_seen;
+
+    (void)state;
+    op_start(&rig, &op, &(struct sr_disk_io){.op = SR_DISK_WRITE, .cached = true, .length_bytes = 4096, .buf = buf});
+    op_wait(&rig, &op);
+    assert_int_equal(op.error, SR_OK);
+    assert_int_equal(writes_seen, before + 1);
+    assert_int_equal(writes_without_dsync, 1);
+    sr_buf_unref(buf);
+}
+
 static void a_turn_is_submitted_at_once(void **state)
 {
     struct sr_buf *buf = sr_buf_alloc(NULL, 8 * 4096);
@@ -116,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_write_of_the_ring_is_stable),
+        cmocka_unit_test(a_cached_write_is_not),
         cmocka_unit_test(a_turn_is_submitted_at_once),
         cmocka_unit_test(a_ring_that_is_busy_is_tried_again),
         cmocka_unit_test(a_broken_ring_loses_nothing),
