@@ -226,6 +226,8 @@ static size_t pack_hello(const struct sr_uuid *collection, const struct sr_peer_
     m.map_empty = msg->greeting.map_empty;
     m.dirty_blocks = msg->greeting.dirty_blocks;
     m.id = msg->id;
+    m.boot = sr_frame_give_uuid(&msg->greeting.boot);
+    m.flushes = msg->greeting.flushes;
     return pack(&m.base, out, capacity);
 }
 
@@ -240,6 +242,8 @@ static size_t pack_io(const struct sr_uuid *collection, const struct sr_peer_msg
     m.length_bytes = msg->length_bytes;
     m.content = msg->content;
     m.may_trim = msg->may_trim;
+    m.cached = msg->cached;
+    m.fua = msg->fua;
     return pack(&m.base, out, capacity);
 }
 
@@ -458,6 +462,9 @@ static const char *take_hello(const void *from, struct sr_peer_msg *msg)
     msg->id = m->id;
     msg->greeting.map_empty = m->map_empty;
     msg->greeting.dirty_blocks = m->dirty_blocks;
+    msg->greeting.flushes = m->flushes;
+    if (!sr_frame_take_uuid(&m->boot, &msg->greeting.boot))
+        return "boot: not 16 bytes";
     return take_record(m->record, &msg->greeting.record);
 }
 
@@ -511,6 +518,8 @@ static const char *take_io(const void *from, struct sr_peer_msg *msg)
     msg->length_bytes = m->length_bytes;
     msg->content = (enum sr_content)m->content;
     msg->may_trim = m->may_trim;
+    msg->cached = m->cached;
+    msg->fua = m->fua;
     return NULL;
 }
 

@@ -148,6 +148,7 @@ static size_t pack_catalog(const struct sr_site_catalog *catalog, uint8_t *out, 
         to->state = from->state;
         to->creator = from->creator;
         to->imported = from->imported;
+        to->write_back = from->write_back;
         to->pending_collection = sr_frame_give_uuid(&from->pending_collection);
     }
     m.part = catalog->part;
@@ -172,6 +173,7 @@ static size_t pack_rpc(const struct sr_volume_rpc *rpc, uint8_t *out, size_t cap
     m.generation = sr_frame_give_uuid(&rpc->generation);
     m.preallocate = rpc->preallocate;
     m.active = rpc->active;
+    m.write_back = rpc->write_back;
     m.error = rpc->error;
     m.text = (char *)rpc->text;
     return pack(&m.base, out, capacity);
@@ -332,6 +334,7 @@ static const char *take_catalog(const void *from, struct sr_site_msg *msg)
         to->state = v->state;
         to->creator = v->creator;
         to->imported = v->imported;
+        to->write_back = v->write_back;
     }
     return NULL;
 }
@@ -359,6 +362,7 @@ static const char *take_rpc(const void *from, struct sr_site_msg *msg)
     rpc->imported = m->imported;
     rpc->preallocate = m->preallocate;
     rpc->active = m->active;
+    rpc->write_back = m->write_back;
     rpc->error = sr_error_from_wire(m->error);
     take_text(m->text, rpc->text, sizeof rpc->text);
     return NULL;

@@ -43,13 +43,16 @@ struct sr_site_hello {
     char software[SR_SOFTWARE_BYTES];
 };
 
+/* Bits of `features`. */
+#define SR_FEATURE_WRITE_BACK UINT64_C(1) /* write-back volumes: cached writes, FLUSH, `boot` in greetings */
+
 struct sr_catalog_volume {
     struct sr_uuid uuid, collection;
     struct sr_uuid pending_collection; /* none: nothing is pending */
     char name[SR_NAME_BYTES];
     uint64_t size_bytes;
     uint32_t state; /* enum sr_volume_state of meta/meta.h, 1 to 3 */
-    bool creator, imported;
+    bool creator, imported, write_back;
 };
 
 struct sr_site_catalog {
@@ -87,7 +90,7 @@ struct sr_volume_rpc {
     char name[SR_NAME_BYTES]; /* may be empty where a verb does not need it */
     char pool[SR_NAME_BYTES];
     uint64_t size_bytes;
-    bool imported, preallocate, active;
+    bool imported, preallocate, active, write_back;
     struct sr_uuid generation;
     enum sr_error error;           /* reply */
     char text[SR_SITE_TEXT_BYTES]; /* reply: for people; may be empty */

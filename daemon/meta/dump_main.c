@@ -71,6 +71,7 @@ static void add_volume(json_t *object, const struct sr_meta_volume *volume)
     json_object_set_new(object, "path", path != NULL ? path : json_string("(not UTF-8)"));
     json_object_set_new(object, "size_bytes", u64_json(volume->size_bytes));
     json_object_set_new(object, "imported", json_boolean(volume->imported));
+    json_object_set_new(object, "durability", json_string(volume->write_back ? "write-back" : "write-through"));
     json_object_set_new(object, "creator", json_boolean(volume->creator));
     json_object_set_new(object, "created_wall_ms", u64_json(volume->created_wall_ms));
     if (!sr_uuid_is_none(&volume->pending_collection)) {

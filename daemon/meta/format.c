@@ -53,7 +53,8 @@ _Static_assert(SR_META_BAD_BYTES == sizeof(struct disk_header), "a bad block is 
 _Static_assert(sizeof(struct disk_map_key) == SR_META_MAP_KEY_BYTES, "map key");
 _Static_assert(sizeof(struct disk_bad_key) == SR_META_BAD_KEY_BYTES, "bad key");
 _Static_assert(sizeof(struct sr_uuid) == SR_META_UUID_KEY_BYTES, "uuid key");
-_Static_assert(SR_META_HEADER_BYTES == 8 && SR_META_VERSION == 2, "ONDISK.md describes this version");
+_Static_assert(SR_META_HEADER_BYTES == 8 && SR_META_VERSION == 2 && SR_META_VERSION_WRITE_BACK == 3,
+               "ONDISK.md describes these versions");
 
 static const char *const db_names[SR_META_DB_COUNT] = {
     [SR_META_DB_SITE] = "site", [SR_META_DB_VOLUMES] = "volumes", [SR_META_DB_COLLECTIONS] = "collections",
@@ -103,24 +104,37 @@ static uint32_t record_crc(const void *key, size_t key_bytes, const uint8_t *val
 }
 
 /* A kind of record whose fields were never added to keeps its version, so that an older daemon still reads it. */
-static uint8_t version_of(enum sr_meta_kind kind)
+static uint8_t version_written(enum sr_meta_kind kind)
 {
     bool known = kind >= SR_META_KIND_SITE && kind <= SR_META_KIND_BAD;
 
     return known && kind != SR_META_KIND_VOLUME && kind != SR_META_KIND_COLLECTION ? 1 : SR_META_VERSION;
 }
 
+static uint8_t version_read(enum sr_meta_kind kind)
+{
+    bool known = kind >= SR_META_KIND_SITE && kind <= SR_META_KIND_BAD;
+
+    return known && kind != SR_META_KIND_VOLUME ? version_written(kind) : SR_META_VERSION_WRITE_BACK;
+}
+
 /* The body is in place behind the header.  Returns the size of the whole value. */
-static size_t seal(enum sr_meta_kind kind, const void *key, size_t key_bytes, uint8_t *value, size_t body_bytes)
+static size_t seal_as(uint8_t version, enum sr_meta_kind kind, const void *key, size_t key_bytes, uint8_t *value,
+                      size_t body_bytes)
 {
     size_t value_bytes = SR_META_HEADER_BYTES + body_bytes;
-    struct disk_header header = {.version = version_of(kind), .kind = (uint8_t)kind};
+    struct disk_header header = {.version = version, .kind = (uint8_t)kind};
 
     SR_ASSERT(value_bytes <= SR_META_VALUE_MAX_BYTES);
     memcpy(value, &header, sizeof(header));
     header.crc_le = htole32(record_crc(key, key_bytes, value, value_bytes));
     memcpy(value, &header, sizeof(header));
     return value_bytes;
+}
+
+static size_t seal(enum sr_meta_kind kind, const void *key, size_t key_bytes, uint8_t *value, size_t body_bytes)
+{
+    return seal_as(version_written(kind), kind, key, key_bytes, value, body_bytes);
 }
 
 /* The CRC comes first: only an undamaged version is worth naming. */
@@ -138,7 +152,7 @@ static enum sr_error open_header(const void *key, size_t key_bytes, const uint8_
         *why = "checksum mismatch";
         return SR_E_CORRUPT;
     }
-    if (header.version > version_of((enum sr_meta_kind)header.kind)) {
+    if (header.version > version_read((enum sr_meta_kind)header.kind)) {
         *why = "written by a newer syncrep";
         return SR_E_VERSION;
     }
@@ -161,7 +175,8 @@ size_t sr_meta_format_site(const struct sr_meta_site *site, uint8_t value[SR_MET
 size_t sr_meta_format_volume(const struct sr_meta_volume *volume, uint8_t value[SR_META_VALUE_MAX_BYTES])
 {
     size_t body = sr_meta_pack_volume(volume, value + SR_META_HEADER_BYTES);
-    return seal(SR_META_KIND_VOLUME, volume->uuid.b, SR_UUID_BYTES, value, body);
+    uint8_t version = volume->write_back ? SR_META_VERSION_WRITE_BACK : SR_META_VERSION;
+    return seal_as(version, SR_META_KIND_VOLUME, volume->uuid.b, SR_UUID_BYTES, value, body);
 }
 
 size_t sr_meta_format_collection(const struct sr_meta_collection *collection, uint8_t value[SR_META_VALUE_MAX_BYTES])

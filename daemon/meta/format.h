@@ -28,6 +28,7 @@
 #include "meta/meta.h"
 
 #define SR_META_VERSION            2 /* of volumes and collections; 1: all others, and these without the fields added since */
+#define SR_META_VERSION_WRITE_BACK 3 /* of a volume that is write-back: an older daemon would not keep that */
 #define SR_META_HEADER_BYTES       8
 #define SR_META_VALUE_MAX_BYTES    8192  /* of any record; what parses is shorter than that */
 #define SR_META_PARSE_BUDGET_BYTES 65536 /* what protobuf-c may allocate for one record */

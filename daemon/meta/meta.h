@@ -51,6 +51,7 @@ struct sr_meta_volume {
     /* Its active site said that it may move it there; whether it did is settled by the commit or at the next contact. */
     struct sr_uuid pending_collection; /* none: nothing is pending */
     char pending_name[SR_NAME_MAX + 1];
+    bool write_back;  /* `durability` */
     char device[256]; /* imported block device: sr_device_identity, else "" */
 };
 

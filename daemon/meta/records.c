@@ -188,6 +188,7 @@ size_t sr_meta_pack_volume(const struct sr_meta_volume *volume, uint8_t *body)
     message.pending_collection = put_uuid(&volume->pending_collection);
     message.pending_name = (char *)volume->pending_name;
     message.device = (char *)volume->device;
+    message.write_back = volume->write_back;
     return pack(&message.base, body);
 }
 
@@ -215,6 +216,7 @@ static enum sr_error take_volume(const Syncrep__Store__Volume *message, struct s
     volume->state = (enum sr_volume_state)message->state;
     volume->size_bytes = message->size_bytes;
     volume->imported = message->imported != 0;
+    volume->write_back = message->write_back != 0;
     volume->creator = message->creator != 0;
     volume->created_wall_ms = message->created_wall_ms;
     if (!get_uuid(&message->pending_collection, &volume->pending_collection))

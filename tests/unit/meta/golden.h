@@ -32,6 +32,11 @@
     "60676e757c838a91989fa632103d444b525960676e757c838a91989fa632103e454c535a61686f767d848b9299a0a7"                 \
     "3801700178e8078001fb88d6b9ad338801c88bd6b9ad33"
 
+/* A write-back volume (version 3): field 14 at the end. */
+#define GOLDEN_VOLUME_WRITE_BACK                                                                                     \
+    "03020000ca083a320a106e757c838a91989fa6adb4bbc2c9d0d710031a04766f6c3922046d61696e2a10c9d0d7dee5ec"               \
+    "f3fa01080f161d242b3232082f6465762f76646238808080808020400148015080d095ffbc317001"
+
 #define GOLDEN_INTENT "01040000f268221b"
 
 #define GOLDEN_EXACT "010500001332d97f00030609"

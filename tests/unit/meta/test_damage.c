@@ -344,7 +344,7 @@ static void damage_record(struct damage *d, enum sr_meta_db db, const void *key,
     assert_int_equal(mdb_get(txn, env.dbi[db], &k, &v), 0);
     memcpy(copy, v.mv_data, v.mv_size);
     v.mv_data = copy;
-    copy[at] = newer ? (uint8_t)(copy[at] + 1) : copy[at] ^ 1;
+    copy[at] = newer ? (uint8_t)(copy[at] + 2) : copy[at] ^ 1; /* the next version of a volume's is known */
     if (newer) {
         uint32_t crc = sr_crc32c(0, key, key_bytes);
         crc = sr_crc32c(sr_crc32c(crc, copy, 4), copy + 8, v.mv_size - 8);

@@ -71,7 +71,7 @@ static void assert_newer_refused(enum sr_meta_db db, const void *key, size_t key
     const char *why;
 
     memcpy(v, value, bytes);
-    v[0] = (uint8_t)(value[0] + 1);
+    v[0] = (uint8_t)((db == SR_META_DB_VOLUMES ? SR_META_VERSION_WRITE_BACK : value[0]) + 1);
     reseal(key, key_bytes, v, bytes);
     assert_int_equal(sr_meta_parse(db, key, key_bytes, v, bytes, &entry, &why), SR_E_VERSION);
     assert_string_equal(why, "written by a newer syncrep");
@@ -223,6 +223,25 @@ static void fields_of_version_2(void **state)
     bytes = sr_meta_format_collection(&collection, value);
     assert_int_equal(parse(SR_META_DB_COLLECTIONS, collection.uuid.b, 16, value, bytes, &entry), SR_OK);
     assert_memory_equal(&entry.collection, &collection, sizeof(collection));
+}
+
+/* Only a volume that is write-back has it: all others stay readable for a daemon that does not know what that is. */
+static void field_of_version_3(void **state)
+{
+    (void)state;
+    struct sr_meta_volume volume = make_volume(9);
+    struct sr_meta_entry entry;
+    uint8_t value[SR_META_VALUE_MAX_BYTES];
+
+    volume.imported = volume.creator = volume.write_back = true;
+    volume.state = SR_VOLUME_DELETING;
+    strcpy(volume.path, "/dev/vdb");
+    size_t bytes = sr_meta_format_volume(&volume, value);
+    assert_hex(value, bytes, GOLDEN_VOLUME_WRITE_BACK);
+    assert_int_equal(parse(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes, &entry), SR_OK);
+    assert_memory_equal(&entry.volume, &volume, sizeof(volume));
+    assert_every_damage_refused(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes);
+    assert_newer_refused(SR_META_DB_VOLUMES, volume.uuid.b, 16, value, bytes);
 }
 
 static struct sr_meta_collection full_collection(void)
@@ -396,6 +415,7 @@ int main(void)
         cmocka_unit_test(volume_record_with_impossible_field_is_refused),
         cmocka_unit_test(records_of_version_1_are_read),
         cmocka_unit_test(fields_of_version_2),
+        cmocka_unit_test(field_of_version_3),
         cmocka_unit_test(collection_record),
         cmocka_unit_test(collection_record_that_breaks_the_lineage_is_refused),
         cmocka_unit_test(protobuf_with_unknown_field_is_newer),

@@ -71,6 +71,31 @@ static void print_member_request(FILE *file)
     sr_site_msg_free(site);
 }
 
+/* What write-back volumes add to messages that there were before them. */
+static void print_write_back(FILE *file)
+{
+    struct sr_peer_msg *hello = sample_msg(SR_MSG_HELLO), *write = sample_msg(SR_MSG_WRITE);
+    struct sr_peer_msg *forward = sample_msg(SR_MSG_FORWARD);
+    struct sr_site_msg *request = sample_site(SR_SITE_VOLUME_REQUEST), *catalog = sample_site(SR_SITE_CATALOG);
+
+    hello->greeting.boot = sample_uuid(0xb0);
+    hello->greeting.flushes = 77;
+    write->cached = true;
+    forward->fua = true;
+    request->rpc.write_back = true;
+    catalog->catalog.volumes[0].write_back = true;
+    print_frame(file, "HELLO.write-back", hello, NULL);
+    print_frame(file, "WRITE.cached", write, NULL);
+    print_frame(file, "FORWARD.fua", forward, NULL);
+    print_frame(file, "site.VOLUME_REQUEST.write-back", NULL, request);
+    print_frame(file, "site.CATALOG.write-back", NULL, catalog);
+    sr_peer_msg_free(hello);
+    sr_peer_msg_free(write);
+    sr_peer_msg_free(forward);
+    sr_site_msg_free(request);
+    sr_site_msg_free(catalog);
+}
+
 static void print_all(FILE *file)
 {
     for (unsigned i = 0; i < n_site_types; i++) {
@@ -91,6 +116,7 @@ static void print_all(FILE *file)
     print_role_request(file, "site.VOLUME_REQUEST.discard", SR_COLLECTION_DISCARD);
     print_forwarded_read(file);
     print_member_request(file);
+    print_write_back(file);
 }
 
 static char *slurp(FILE *file)

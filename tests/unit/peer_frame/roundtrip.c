@@ -23,6 +23,8 @@ static void check_msg(const struct sr_peer_msg *a, const struct sr_peer_msg *b)
     assert_int_equal(a->length_bytes, b->length_bytes);
     assert_int_equal(a->content, b->content);
     assert_int_equal(a->may_trim, b->may_trim);
+    assert_int_equal(a->cached, b->cached);
+    assert_int_equal(a->fua, b->fua);
     assert_int_equal(a->error, b->error);
     assert_memory_equal(a->differs, b->differs, sizeof a->differs);
     assert_int_equal(a->cause, b->cause);
@@ -35,6 +37,8 @@ static void check_msg(const struct sr_peer_msg *a, const struct sr_peer_msg *b)
         assert_int_equal(a->greeting.dirty_blocks, b->greeting.dirty_blocks);
         assert_memory_equal(&a->greeting.record, &b->greeting.record, sizeof a->greeting.record);
         assert_int_equal(a->greeting.map_empty, b->greeting.map_empty);
+        assert_memory_equal(&a->greeting.boot, &b->greeting.boot, sizeof a->greeting.boot);
+        assert_int_equal(a->greeting.flushes, b->greeting.flushes);
     } else if (a->type == SR_MSG_START || a->type == SR_MSG_COMPLETE) {
         assert_memory_equal(&a->lineage, &b->lineage, sizeof a->lineage);
     }
@@ -124,7 +128,7 @@ static void test_largest_messages_fit(void **state)
         memset(volume->name, 'x', SR_NAME_MAX_BYTES);
         volume->size_bytes = SR_VOLUME_MAX_BYTES;
         volume->state = 3;
-        volume->creator = volume->imported = true;
+        volume->creator = volume->imported = volume->write_back = true;
     }
     roundtrip(&collection, NULL, site);
     sr_peer_msg_free(msg);

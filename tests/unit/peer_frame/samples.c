@@ -275,6 +275,15 @@ static void random_record(struct random *random, struct sr_record *record)
     } while (!sr_record_valid(record, &why));
 }
 
+static void random_greeting(struct random *random, struct sr_greeting *greeting)
+{
+    random_record(random, &greeting->record);
+    greeting->map_empty = random_below(random, 2);
+    if (random_below(random, 2))
+        greeting->boot = random_uuid(random);
+    greeting->flushes = random_wide(random);
+}
+
 static void random_range(struct random *random, struct sr_peer_msg *msg, uint64_t unit, uint64_t max)
 {
     msg->length_bytes = unit * (1 + random_below(random, max / unit));
@@ -289,8 +298,7 @@ struct sr_peer_msg *random_msg(struct random *random)
 
     switch (type) {
     case SR_MSG_HELLO:
-        random_record(random, &msg->greeting.record);
-        msg->greeting.map_empty = random_below(random, 2);
+        random_greeting(random, &msg->greeting);
         return msg;
     case SR_MSG_BYE:
         msg->cause = (uint32_t)random_below(random, 20);
@@ -319,8 +327,7 @@ struct sr_peer_msg *random_msg(struct random *random)
         msg->error = (enum sr_error)random_below(random, 24);
         return msg;
     case SR_MSG_PROBED:
-        random_record(random, &msg->greeting.record);
-        msg->greeting.map_empty = random_below(random, 2);
+        random_greeting(random, &msg->greeting);
         msg->greeting.dirty_blocks = random_wide(random);
         msg->id = random_wide(random);
         return msg;
@@ -341,10 +348,12 @@ struct sr_peer_msg *random_msg(struct random *random)
     if (type == SR_MSG_WRITE || type == SR_MSG_COPY) {
         msg->content = (enum sr_content)random_below(random, type == SR_MSG_WRITE ? 3 : 2);
         msg->may_trim = random_below(random, 2);
+        msg->cached = type == SR_MSG_WRITE && random_below(random, 2);
         random_range(random, msg, type == SR_MSG_WRITE ? 1 : SR_BLOCK_BYTES, 8 * SR_BLOCK_BYTES);
     } else if (type == SR_MSG_FORWARD) {
         msg->content = (enum sr_content)random_below(random, 4);
         msg->may_trim = random_below(random, 2);
+        msg->fua = random_below(random, 2);
         random_range(random, msg, 1, 8 * SR_BLOCK_BYTES);
     } else if (type == SR_MSG_FLUSH || type == SR_MSG_FLUSHED) {
         msg->length_bytes = 0;
@@ -401,6 +410,7 @@ struct sr_site_msg *random_site(struct random *random)
         sample_catalog(&msg->catalog, 1 + (uint32_t)random_below(random, SR_CATALOG_PART_MAX));
         for (uint32_t i = 0; i < msg->catalog.n_volumes; i++)
             random_name(random, msg->catalog.volumes[i].name);
+        msg->catalog.volumes[0].write_back = random_below(random, 2);
         break;
     case SR_SITE_VOLUME_REQUEST:
     case SR_SITE_VOLUME_REPLY:
@@ -409,6 +419,7 @@ struct sr_site_msg *random_site(struct random *random)
         msg->rpc.request = random_wide(random);
         msg->rpc.verb = (enum sr_volume_verb)(1 + random_below(random, SR_VOLUME_VERB_LAST));
         msg->rpc.active = random_below(random, 2);
+        msg->rpc.write_back = random_below(random, 2);
         break;
     case SR_SITE_PING:
     case SR_SITE_PONG:
