@@ -380,8 +380,12 @@ void sr_core_step(struct sr_core *core, const struct sr_event *event, struct sr_
 void sr_core_start(struct sr_core *core, const struct sr_event *now, struct sr_actions *actions)
 {
     begin_step(core, now, actions);
-    core->boot = core->random;
-    core->random_used = true;
+    for (uint32_t i = 0; i < core->n_volumes && !core->random_used; i++) {
+        if (!core->volumes[i].write_back)
+            continue;
+        core->boot = core->random;
+        core->random_used = true;
+    }
     core->mode = MODE_STANDBY;
     if (sr_lineage_serves_at_start(&core->rec))
         core->mode = MODE_ALONE;

@@ -145,7 +145,7 @@ void core_follow_msg(struct sr_core *core, struct sr_peer_msg *msg)
         return;
     }
     if (msg->type == SR_MSG_WRITE || msg->type == SR_MSG_COPY) {
-        op->cached = msg->type == SR_MSG_WRITE && msg->cached;
+        op->cached = msg->type == SR_MSG_WRITE && msg->cached && op->volume->write_back;
         op->buf = sr_buf_ref(msg->payload);
         if (msg->content == SR_CONTENT_DATA)
             submit(core, op, SR_DISK_WRITE, false, msg->payload_offset);

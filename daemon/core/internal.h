@@ -285,7 +285,7 @@ struct sr_core {
     bool sent_map_empty;
     bool peer_known;
     struct sr_greeting peer, mine; /* of this session */
-    struct sr_uuid boot;           /* of this core, fresh at each start */
+    struct sr_uuid boot;           /* of this core, fresh at each start; none: no volume is write-back */
     uint64_t flushes_done;         /* FLUSHes of the peer that were answered since */
     struct sr_uuid peer_boot;      /* as it greeted last */
     uint64_t peer_flushes;         /* FLUSHes that it had answered then, and has since */

@@ -139,8 +139,8 @@ uint64_t sr_core_volume_cached(const struct sr_core *core, uint32_t volume)
     uint64_t n = 0;
     SR_ASSERT(volume < core->n_volumes);
     TAILQ_FOREACH (intent, &core->intents.all, all)
-        for (uint32_t i = 0; intent->is_cached && intent->volume == volume && i < SR_REGION_MAP_BYTES; i++)
-            n += (uint64_t)__builtin_popcount(intent->cached[i]);
+        for (uint32_t bit = 0; intent->is_cached && intent->volume == volume && bit < SR_REGION_BLOCKS; bit++)
+            n += intent->cached[bit / 8] >> (bit % 8) & 1;
     return n;
 }
 

@@ -138,6 +138,25 @@ static void intents_after_a_crash_are_suspect(void **state)
     sr_dirtymap_free(&map);
 }
 
+/* Of one region: compared if nothing is known of it, copied if some of it is known to differ. */
+static void single_blocks_can_be_suspect(void **state)
+{
+    (void)state;
+    struct sr_dirtymap map;
+    uint8_t bits[SR_REGION_MAP_BYTES] = {0x81};
+    assert_true(sr_dirtymap_init(&map, BLOCKS));
+    sr_dirtymap_set_suspect_blocks(&map, 1, bits);
+    assert_int_equal(sr_dirtymap_count(&map), 2);
+    assert_true(sr_dirtymap_is_suspect(&map, SR_REGION_BLOCKS + 7));
+    assert_true(sr_dirtymap_any(&map, SR_REGION_BLOCKS + 7, 1));
+    assert_false(sr_dirtymap_any(&map, SR_REGION_BLOCKS + 1, 6));
+    sr_dirtymap_set(&map, 3, 1);
+    sr_dirtymap_set_suspect_blocks(&map, 0, bits);
+    assert_int_equal(sr_dirtymap_count(&map), 5);
+    assert_false(sr_dirtymap_is_suspect(&map, 0));
+    sr_dirtymap_free(&map);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +164,7 @@ int main(void)
         cmocka_unit_test(everything_is_one_number),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(intents_after_a_crash_are_suspect),
+        cmocka_unit_test(single_blocks_can_be_suspect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,11 +43,48 @@ static void a_write_during_cooling_sets_it_again(void **state)
     sr_intents_free(&intents);
 }
 
+/* A region whose blocks may be in caches only does not cool, however long it is idle. */
+static void a_cached_region_is_no_candidate(void **state)
+{
+    (void)state;
+    struct sr_intents intents;
+    assert_true(sr_intents_init(&intents));
+    for (uint32_t region = 0; region < 3; region++) {
+        struct sr_intent *intent = sr_intents_take(&intents, 0, region);
+        intent->state = SR_INTENT_DURABLE;
+        if (region < 2)
+            sr_intents_write_cached(intent, 1020, SR_REGION_BLOCKS);
+        sr_intents_give(&intents, intent, 10 + region, region);
+    }
+    assert_int_equal(intents.n_cached, 2);
+    assert_int_equal(intents.n_idle, 1);
+    assert_int_equal(sr_intents_coldest(&intents)->region, 2);
+    struct sr_intent *first = sr_intents_find(&intents, 0, 0);
+    assert_int_equal(first->cached[127], 0xf0);
+    sr_intents_flushed(&intents, first);
+    assert_int_equal(first->cached[127], 0);
+    assert_int_equal(intents.n_cached, 1);
+    assert_int_equal(sr_intents_coldest(&intents)->region, 0); /* in its place by age */
+    sr_intents_cool(&intents, first, 3);
+    assert_int_equal(intents.n_cooling, 1);
+    sr_intents_remove(&intents, first);
+    assert_int_equal(intents.n_cooling, 0);
+    struct sr_intent *second = sr_intents_take(&intents, 0, 1); /* in use: flushed it may be, idle it is not */
+    sr_intents_flushed(&intents, second);
+    assert_int_equal(intents.n_cached, 0);
+    assert_int_equal(intents.n_idle, 1);
+    sr_intents_give(&intents, second, 20, 4);
+    assert_int_equal(intents.n_idle, 2);
+    sr_intents_clear(&intents);
+    sr_intents_free(&intents);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(coldest_goes_first),
         cmocka_unit_test(a_write_during_cooling_sets_it_again),
+        cmocka_unit_test(a_cached_region_is_no_candidate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

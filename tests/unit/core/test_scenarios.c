@@ -9,10 +9,12 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/mman.h>
 
 #include "core/core.h"
 
 #define VOLUME_BYTES (64u << 20)
+#define DISK_BYTES   (UINT64_C(40) << 30)
 #define IOS_MAX      1024
 #define QUEUE_MAX    65536
 #define REPLIES_MAX  64
@@ -46,6 +48,10 @@ struct site {
 };
 
 static struct site sites[2];
+static bool write_back; /* the volume */
+static bool fua;        /* of what is asked for */
+static uint64_t volume_bytes;
+static struct sr_core_tuning tune;
 static uint64_t now_us;
 static bool link_is_up;
 static uint32_t randoms;
@@ -289,9 +295,9 @@ static struct sr_core_tuning tuning(void)
 
 static void boot(int i, const struct sr_record *record)
 {
-    struct sr_core_volume volume = {.uuid.b[0] = 9, .size_bytes = VOLUME_BYTES};
+    struct sr_core_volume volume = {.uuid.b[0] = 9, .size_bytes = volume_bytes, .write_back = write_back};
     struct sr_core_config config = {
-        .tuning = tuning(), .n_volumes = 1, .volumes = &volume, .name = "v", .peer_name = i ? "a" : "b"};
+        .tuning = tune, .n_volumes = 1, .volumes = &volume, .name = "v", .peer_name = i ? "a" : "b"};
     struct sr_event event = make_event(SR_EV_TIME);
 
     sites[i].core = sr_core_new(&config, record);
@@ -299,6 +305,15 @@ static void boot(int i, const struct sr_record *record)
     sites[i].admin = NO_REPLY;
     sr_core_start(sites[i].core, &event, &sites[i].actions);
     take(&sites[i]);
+}
+
+/* The process is killed, with whatever is under way. */
+static void end(int i)
+{
+    sr_core_free(sites[i].core);
+    memset(sites[i].io_used, 0, sizeof(sites[i].io_used));
+    sites[i].n_commits = 0;
+    sites[i].timer_us = 0;
 }
 
 static struct sr_record record_of(bool active)
@@ -311,9 +326,13 @@ static int set_up(void **state)
     (void)state;
     memset(sites, 0, sizeof(sites));
     now_us = 1000000;
-    link_is_up = false;
-    for (int i = 0; i < 2; i++) {
-        sites[i].disk = calloc(1, VOLUME_BYTES);
+    link_is_up = write_back = fua = false;
+    volume_bytes = VOLUME_BYTES;
+    tune = tuning();
+    for (int i = 0; i < 2; i++) { /* as large as any test's volume; what is not written takes no memory */
+        sites[i].disk =
+            mmap(NULL, DISK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        assert_true(sites[i].disk != MAP_FAILED);
         for (int k = 0; k < REPLIES_MAX; k++)
             sites[i].replies[k] = NO_REPLY;
     }
@@ -328,7 +347,7 @@ static int tear_down(void **state)
             sr_peer_msg_free(sites[i].out[--sites[i].n_out]);
         sr_core_free(sites[i].core);
         sr_actions_free(&sites[i].actions);
-        free(sites[i].disk);
+        munmap(sites[i].disk, DISK_BYTES);
     }
     return 0;
 }
@@ -355,7 +374,7 @@ static struct sr_buf *ask(int i, int id, enum sr_host_op op, uint64_t offset, ui
     if (buf)
         memset(buf->data, fill, length);
     event.host = (struct sr_host_request){
-        .id = (uint64_t)id, .op = op, .offset_bytes = offset, .length_bytes = length, .buf = buf};
+        .id = (uint64_t)id, .op = op, .fua = fua, .offset_bytes = offset, .length_bytes = length, .buf = buf};
     step(&sites[i], &event);
     if (op == SR_HOST_READ)
         return buf;
@@ -706,6 +725,206 @@ static void the_copy_that_held_it_is_gone(void **state)
     assert_int_equal(sites[0].disk[4096], 1);
 }
 
+/* ---- write-back --------------------------------------------------------------------------------------------- */
+
+static bool every_flush(const struct sr_disk_io *io)
+{
+    return io->op == SR_DISK_FLUSH;
+}
+
+static uint32_t cached_writes, stable_writes;
+
+static bool count_writes(const struct sr_disk_io *io)
+{
+    cached_writes += io->op == SR_DISK_WRITE && io->cached;
+    stable_writes += io->op == SR_DISK_WRITE && !io->cached;
+    return false;
+}
+
+static void start_write_back_pair(void)
+{
+    write_back = true;
+    start_pair();
+    cached_writes = stable_writes = 0;
+    sites[0].hold = sites[1].hold = count_writes;
+}
+
+static void a_flush_waits_for_both_disks(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    for (int slow = 0; slow < 2; slow++) {
+        ask(0, 1, SR_HOST_WRITE, 0, 4096, 7);
+        run();
+        assert_int_equal(sites[0].replies[1], SR_OK);
+        assert_int_equal(sr_core_volume_cached(sites[0].core, 0), 1);
+        sites[slow].hold = every_flush;
+        ask(0, 2, SR_HOST_FLUSH, 0, 0, 0);
+        advance(1000000);
+        assert_int_equal(sites[0].replies[2], NO_REPLY);
+        sites[slow].hold = count_writes;
+        run();
+        assert_int_equal(sites[0].replies[2], SR_OK);
+        assert_int_equal(sr_core_volume_cached(sites[0].core, 0), 0);
+        sites[0].replies[1] = sites[0].replies[2] = NO_REPLY;
+    }
+    assert_int_equal(cached_writes, 4);
+    assert_int_equal(stable_writes, 0);
+}
+
+static void fua_is_stable_at_both_sites(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    fua = true;
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 7);
+    run();
+    assert_int_equal(sites[0].replies[1], SR_OK);
+    assert_int_equal(stable_writes, 2);
+    assert_int_equal(cached_writes, 0);
+    assert_int_equal(sr_core_volume_cached(sites[0].core, 0), 0);
+}
+
+/* What was written behind the beginning of a flush waits for the next one. */
+static void later_writes_wait_for_the_next_flush(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 7);
+    run();
+    sites[1].hold = every_flush;
+    ask(0, 2, SR_HOST_FLUSH, 0, 0, 0);
+    run();
+    ask(0, 3, SR_HOST_WRITE, 8192, 4096, 8);
+    ask(0, 4, SR_HOST_FLUSH, 0, 0, 0);
+    run();
+    assert_int_equal(sites[0].replies[3], SR_OK);
+    uint64_t before = status_of(0).flushes;
+    sites[1].hold = count_writes;
+    run();
+    assert_int_equal(sites[0].replies[4], SR_OK);
+    assert_int_equal(status_of(0).flushes, before + 2);
+}
+
+/* The peer may make a FLUSH wait for the stall budget, as it may a write; its own disk's time does not count. */
+static void a_flush_that_the_peer_holds_up_goes_alone(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 8192, 7);
+    run();
+    sites[0].hold = sites[1].hold = every_flush;
+    ask(0, 2, SR_HOST_FLUSH, 0, 0, 0);
+    advance(2 * BUDGET_US);
+    assert_string_equal(status_of(0).mode, "mirroring");
+    sites[0].hold = count_writes;
+    advance(BUDGET_US - 100000);
+    assert_int_equal(sites[0].replies[2], NO_REPLY);
+    advance(200000);
+    assert_int_equal(sites[0].replies[2], SR_OK);
+    assert_string_equal(status_of(0).mode, "alone");
+    assert_int_equal(status_of(0).dirty_blocks, 2); /* which are in the peer's cache only */
+    sites[1].hold = count_writes;
+    advance(30000000);
+    assert_string_equal(status_of(0).mode, "mirroring");
+    assert_int_equal(status_of(0).equal_blocks, 2);
+    assert_int_equal(status_of(0).copied_bytes, 0);
+}
+
+/* It had confirmed the writes, and its machine lost them. */
+static void a_peer_that_restarts_gets_what_was_cached(void **state)
+{
+    struct sr_record b = record_of(false);
+
+    (void)state;
+    start_write_back_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 6);
+    run();
+    ask(0, 2, SR_HOST_FLUSH, 0, 0, 0);
+    run();
+    ask(0, 3, SR_HOST_WRITE, 3u << 20, 8192, 7); /* of the region, these are in doubt */
+    run();
+    connect_sites(false);
+    end(1);
+    memset(sites[1].disk + (3u << 20), 0, 4096);
+    boot(1, &b);
+    sites[1].hold_messages = true;
+    connect_sites(true);
+    ask(0, 4, SR_HOST_FLUSH, 0, 0, 0);
+    advance(1000000);
+    assert_int_equal(sites[0].replies[4], NO_REPLY);
+    sites[1].hold_messages = false;
+    advance(1000000);
+    assert_int_equal(sites[0].replies[4], SR_OK);
+    assert_string_equal(status_of(0).mode, "mirroring");
+    assert_int_equal(status_of(0).compared_blocks, 2);
+    assert_int_equal(status_of(0).copied_bytes, 4096);
+    assert_memory_equal(sites[0].disk, sites[1].disk, VOLUME_BYTES);
+}
+
+/* The same process with the same caches: nothing is in doubt, and its caches are empty when it greets again. */
+static void a_cut_puts_nothing_in_doubt(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 6);
+    run();
+    sites[1].hold = every_flush;
+    connect_sites(false);
+    connect_sites(true);
+    advance(1000000);
+    assert_string_equal(status_of(0).mode, "holding");
+    sites[1].hold = count_writes;
+    advance(1000000);
+    assert_string_equal(status_of(0).mode, "mirroring");
+    assert_int_equal(status_of(0).compared_blocks, 0);
+}
+
+static void caches_empty_themselves(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 6);
+    advance(20000000);
+    assert_int_equal(sr_core_volume_cached(sites[0].core, 0), 0);
+    assert_int_equal(status_of(0).flushes, 1);
+}
+
+/* More regions than intents: a flush, not the administrator, makes room, and hosts only wait for it. */
+static void cached_regions_are_bounded(void **state)
+{
+    const int regions = 9000;
+
+    (void)state;
+    volume_bytes = (uint64_t)regions * SR_REGION_BYTES;
+    tune.hot_regions_max = UINT32_MAX;
+    start_write_back_pair();
+    for (int i = 0; i < regions; i++) {
+        ask(0, 1, SR_HOST_WRITE, (uint64_t)i * SR_REGION_BYTES, 4096, 1 + i % 100);
+        run();
+        assert_int_equal(sites[0].replies[1], SR_OK);
+        sites[0].replies[1] = NO_REPLY;
+    }
+    assert_int_equal(status_of(0).flushes, 1);
+    assert_int_equal(sr_core_volume_cached(sites[0].core, 0), (uint64_t)regions - 8192);
+}
+
+static void a_stop_leaves_nothing_in_caches(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 6);
+    run();
+    sites[1].hold = every_flush;
+    command(0, SR_ADMIN_STOP);
+    advance(1000000);
+    assert_int_equal(sites[0].admin, NO_REPLY);
+    sites[1].hold = count_writes;
+    run();
+    assert_int_equal(sites[0].admin, SR_OK);
+    assert_int_equal(status_of(0).dirty_blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -721,6 +940,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(more_bad_blocks_than_are_listed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_left_to_copy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_copy_that_held_it_is_gone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_flush_waits_for_both_disks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(fua_is_stable_at_both_sites, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(later_writes_wait_for_the_next_flush, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_flush_that_the_peer_holds_up_goes_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_peer_that_restarts_gets_what_was_cached, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_cut_puts_nothing_in_doubt, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(caches_empty_themselves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(cached_regions_are_bounded, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_leaves_nothing_in_caches, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
