@@ -97,6 +97,8 @@ json_t *cli_json_volume(const Syncrep__Control__Volume *v)
     put_text(o, "pool", v->pool);
     put_text(o, "path", v->path);
     put_bool(o, "imported", v->imported);
+    put_text(o, "durability", v->durability[0] ? v->durability : "write-through");
+    put_number(o, "cached_bytes", v->cached_bytes);
     put_number(o, "dirty_bytes", v->dirty_bytes);
     put_number(o, "allocated_bytes", v->allocated_bytes);
     put_number(o, "connections", v->connections);
@@ -139,6 +141,7 @@ static json_t *counters_json(const Syncrep__Control__Counters *c)
     put_number(o, "compared_blocks", c->compared_blocks);
     put_number(o, "equal_blocks", c->equal_blocks);
     put_number(o, "meta_commits", c->meta_commits);
+    put_number(o, "flushes", c->flushes);
     return o;
 }
 

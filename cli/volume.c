@@ -11,7 +11,7 @@
 
 /* ---- create ---- */
 
-enum { SIZE, POOL, PEER_POOL, PREALLOCATE, IMPORT, ACTIVE_SITE, WAIT, N_CREATE };
+enum { SIZE, POOL, PEER_POOL, PREALLOCATE, IMPORT, ACTIVE_SITE, DURABILITY, WAIT, N_CREATE };
 
 static int check_create(struct cli *cli, const char *name, const struct option_spec *specs, uint64_t *size_bytes)
 {
@@ -35,6 +35,9 @@ static int check_create(struct cli *cli, const char *name, const struct option_s
         return cli_usage_error(cli, import->value, "--import: '%s' is not an absolute path", import->value);
     if (import->given && specs[PREALLOCATE].given)
         return cli_usage_error(cli, name, "--import has data already: leave --preallocate out");
+    const char *durability = specs[DURABILITY].given ? specs[DURABILITY].value : "write-through";
+    if (strcmp(durability, "write-through") != 0 && strcmp(durability, "write-back") != 0)
+        return cli_usage_error(cli, name, "--durability: '%s' is neither write-through nor write-back", durability);
     if (specs[POOL].given)
         exit = cli_check_name(cli, "pool", specs[POOL].value);
     if (exit == CLI_DONE && specs[PEER_POOL].given)
@@ -58,6 +61,7 @@ static int run_create(struct cli *cli, int argc, char **argv)
         [PREALLOCATE] = {.name = "preallocate"},
         [IMPORT] = {.name = "import", .argument = required_argument},
         [ACTIVE_SITE] = {.name = "active-site", .argument = required_argument},
+        [DURABILITY] = {.name = "durability", .argument = required_argument},
         [WAIT] = {.name = "wait", .argument = optional_argument},
     };
     Syncrep__Control__Request request = SYNCREP__CONTROL__REQUEST__INIT;
@@ -82,6 +86,7 @@ static int run_create(struct cli *cli, int argc, char **argv)
     create.preallocate = specs[PREALLOCATE].given;
     create.import_path = value_or(&specs[IMPORT], create.import_path);
     create.active_site = value_or(&specs[ACTIVE_SITE], create.active_site);
+    create.durability = value_or(&specs[DURABILITY], create.durability);
     request.op_case = SYNCREP__CONTROL__REQUEST__OP_VOLUME_CREATE;
     request.volume_create = &create;
     cli_act_begin(&act, cli);
@@ -98,7 +103,8 @@ const struct verb verb_volume_create = {
     .word = "create",
     .summary = "Make a volume, with a copy at both sites.",
     .usage = "NAME --size SIZE [--pool P] [--peer-pool P]\n"
-             "           [--preallocate] [--import PATH] [--active-site S] [--wait[=60s]]",
+             "           [--preallocate] [--import PATH] [--active-site S]\n"
+             "           [--durability write-through|write-back] [--wait[=60s]]",
     .help = "The volume is empty and in sync at once. It exists at both sites or at neither.\n"
             "\n"
             "  --size SIZE       1MiB to 64TiB, such as 512M or 10GiB (binary units)\n"
@@ -109,6 +115,9 @@ const struct verb verb_volume_create = {
             "  --import PATH     use the device or file with data at PATH (at this site); it\n"
             "                    is copied in full to the peer. --size may be left out\n"
             "  --active-site S   name of the site that hosts will use; this one\n"
+            "  --durability D    write-through (default): what is answered is durable at\n"
+            "                    both sites. write-back: it is at both sites, and durable\n"
+            "                    at each FLUSH or FUA, as with a disk's own cache\n"
             "  --wait[=60s]      return when in sync; exit 4 if it is not by then\n"
             "\n"
             "Examples:\n"
@@ -154,6 +163,10 @@ static void describe_volume(const Syncrep__Control__Volume *v)
     printf("copy here:   %s%s\n", cli_or_dash(v->path), v->imported ? " (imported)" : "");
     printf("allocated:   %s\n", sr_size_format(v->allocated_bytes, size));
     printf("dirty:       %s\n", sr_size_format(v->dirty_bytes, size));
+    if (strcmp(v->durability, "write-back") == 0)
+        printf("durability:  write-back; not flushed yet: %s\n", sr_size_format(v->cached_bytes, size));
+    else
+        printf("durability:  %s\n", v->durability[0] ? v->durability : "write-through");
     printf("hosts:       %u connected, %u requests in flight\n", (unsigned)v->connections, (unsigned)v->requests);
     for (size_t i = 0; i < v->n_exports; i++)
         printf("%s%s\n", i == 0 ? "export:      " : "             ", v->exports[i]);

@@ -267,6 +267,7 @@ void sr_accept_prepare(struct sr_site *site, const struct sr_volume_rpc *request
                                   .collection = request->collection,
                                   .state = SR_VOLUME_PENDING,
                                   .size_bytes = request->size_bytes,
+                                  .write_back = request->write_back,
                                   .created_wall_ms = sr_driver_wall_ms()};
     struct sr_site_pool *pool;
 

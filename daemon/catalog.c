@@ -387,6 +387,11 @@ static bool may_create(struct sr_site *site, struct sr_control_call *call, const
         return refuse(call, create->name, SR_E_UNREACHABLE, "syncrepctl status",
                       "volume %s: site %s is not connected, and a volume is created at both sites or at neither",
                       create->name, site->config->peer_name);
+    if (create->write_back && !(site->peer_features & SR_FEATURE_WRITE_BACK))
+        return refuse(call, create->name, SR_E_UNSUPPORTED, NULL,
+                      "volume %s: site %s runs an older version, without write-back volumes: upgrade it first, or "
+                      "leave --durability out",
+                      create->name, site->config->peer_name);
     return true;
 }
 
@@ -440,6 +445,7 @@ void sr_catalog_create(struct sr_site *site, struct sr_control_call *call, const
     snprintf(meta.path, sizeof(meta.path), "%s", create->import_path);
     meta.pool_uuid = pool->uuid;
     meta.imported = create->import_path[0] != '\0';
+    meta.write_back = create->write_back;
     meta.created_wall_ms = sr_driver_wall_ms();
     struct creation *creation = calloc(1, sizeof(*creation));
     struct sr_volume *volume = creation ? sr_table_add_volume(site, &meta) : NULL;

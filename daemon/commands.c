@@ -94,6 +94,14 @@ static void create(struct sr_site *site, struct sr_control_call *call,
                              .preallocate = req->preallocate};
     const char *why;
 
+    if (strcmp(req->durability, "write-back") == 0) {
+        want.write_back = true;
+    } else if (req->durability[0] && strcmp(req->durability, "write-through") != 0) {
+        sr_control_reply_error(call, SR_E_INVALID, req->name, NULL,
+                               "volume %.64s: durability '%.64s': it is write-through or write-back", req->name,
+                               req->durability);
+        return;
+    }
     if (req->peer_pool[0] && !sr_name_valid(req->peer_pool, &why)) {
         sr_control_reply_error(call, SR_E_INVALID, req->name, NULL, "pool '%.64s': %s", req->peer_pool, why);
         return;

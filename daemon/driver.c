@@ -275,7 +275,9 @@ static bool may_change_state(const struct sr_event *event)
     if (event->type == SR_EV_HOST || event->type == SR_EV_DISK_DONE)
         return false;
     if (event->type == SR_EV_PEER_MSG)
-        return event->msg->type < SR_MSG_WRITE || event->msg->type >= SR_MSG_COMPLETE;
+        return event->msg->type < SR_MSG_WRITE ||
+               (event->msg->type >= SR_MSG_COMPLETE && event->msg->type != SR_MSG_FLUSH &&
+                event->msg->type != SR_MSG_FLUSHED);
     return true;
 }
 
@@ -343,11 +345,30 @@ void sr_driver_admin(struct sr_collection *collection, enum sr_admin_command com
     sr_driver_step(collection, &event);
 }
 
+/* A write-back volume is for two sites that both know what that is. */
+static bool peer_can(struct sr_collection *collection)
+{
+    const struct sr_site *site = collection->site;
+    const struct sr_volume *volume = NULL;
+
+    for (uint32_t i = 0; i < collection->n_volumes && !volume; i++)
+        if (collection->volumes[i]->meta.write_back)
+            volume = collection->volumes[i];
+    if (!volume || site->peer_features & SR_FEATURE_WRITE_BACK)
+        return true;
+    snprintf(collection->peer_fault, sizeof(collection->peer_fault),
+             "site %s runs an older version, without write-back volumes such as %s: nothing is copied until it is "
+             "upgraded",
+             site->config->peer_name, volume->meta.name);
+    sr_log_limited(SR_LOG_ERROR, collection->name, "%s: %s", collection->name, collection->peer_fault);
+    return false;
+}
+
 void sr_driver_link(struct sr_collection *collection, bool up)
 {
     struct sr_event event = {.type = up ? SR_EV_LINK_UP : SR_EV_LINK_DOWN};
 
-    if (collection->link_up == up || (up && (!collection->core || collection->dead)))
+    if (collection->link_up == up || (up && (!collection->core || collection->dead || !peer_can(collection))))
         return;
     collection->link_up = up;
     if (up)
@@ -469,7 +490,8 @@ static enum sr_error make_core(struct sr_collection *collection)
     for (uint32_t i = 0; volumes && i < n; i++)
         volumes[i] = (struct sr_core_volume){.uuid = collection->volume_uuids[i],
                                              .size_bytes = collection->volumes[i]->meta.size_bytes,
-                                             .name = collection->volumes[i]->meta.name};
+                                             .name = collection->volumes[i]->meta.name,
+                                             .write_back = collection->volumes[i]->meta.write_back};
     collection->core = volumes ? sr_core_new(&config, &collection->loaded) : NULL;
     free(volumes);
     if (!collection->core) {

@@ -125,6 +125,7 @@ static void submit(void *arg, void *export, const struct sr_nbd_request *request
                                       .volume = volume->index,
                                       .op = request->op,
                                       .no_hole = request->no_hole,
+                                      .fua = request->fua,
                                       .offset_bytes = request->offset_bytes,
                                       .length_bytes = request->length_bytes,
                                       .buf = request->buf}};

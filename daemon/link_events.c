@@ -75,6 +75,7 @@ static void on_up(void *arg, const struct sr_link_peer *peer)
     site->link_number++;
     site->link_since_wall_ms = sr_driver_wall_ms();
     site->peer_refusal[0] = '\0';
+    site->peer_features = peer->features;
     uv_timer_stop(&site->watch_timer);
     keep_peer(site, &peer->hello);
     sr_control_emit(site->control, SR_LOG_NOTICE, "link", site->config->peer_name, site->link_since_wall_ms,
@@ -285,6 +286,7 @@ enum sr_error sr_link_events_start(struct sr_site *site, char *text, size_t text
                                      .tls = site->tls,
                                      .insecure = config->insecure,
                                      .budget = &site->peer_budget,
+                                     .features = SR_FEATURE_WRITE_BACK,
                                      .heartbeat_interval_ms = config->heartbeat_interval_ms,
                                      .heartbeat_timeout_ms = config->heartbeat_timeout_ms};
     struct sr_link_callbacks callbacks = {.on_up = on_up,

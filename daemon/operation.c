@@ -50,6 +50,7 @@ void sr_operation_rpc(const struct sr_volume *volume, enum sr_volume_verb verb, 
     memcpy(rpc->name, volume->meta.name, sizeof(rpc->name));
     rpc->size_bytes = volume->meta.size_bytes;
     rpc->imported = volume->meta.imported;
+    rpc->write_back = volume->meta.write_back;
 }
 
 enum sr_error sr_operation_bring_up(struct sr_volume *volume, const struct sr_record *record)

@@ -62,6 +62,7 @@ static bool snapshot(struct sr_site *site)
         entry->state = volume->meta.state;
         entry->creator = volume->meta.creator;
         entry->imported = volume->meta.imported;
+        entry->write_back = volume->meta.write_back;
     }
     free(site->sent_volumes);
     site->sent_volumes = list;
@@ -195,6 +196,12 @@ static void both_live(struct sr_volume *volume, const struct sr_catalog_volume *
         snprintf(collection->peer_fault, sizeof(collection->peer_fault),
                  "site %s has volume %s with %llu bytes, which does not agree with this site: nothing is copied",
                  peer, theirs->name, (unsigned long long)theirs->size_bytes);
+        sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, collection->peer_fault);
+    } else if (theirs->write_back != volume->meta.write_back && volume->site->peer_features & SR_FEATURE_WRITE_BACK) {
+        collection->members_differ = true;
+        snprintf(collection->peer_fault, sizeof(collection->peer_fault),
+                 "volume %s is %s at site %s, which does not agree with this site: nothing is copied", theirs->name,
+                 theirs->write_back ? "write-back" : "write-through", peer);
         sr_log(SR_LOG_ERROR, "volume %s: %s", volume->meta.name, collection->peer_fault);
     } else if (!sr_uuid_equal(&theirs->collection, &volume->meta.collection)) {
         settle_members(volume, theirs);

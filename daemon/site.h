@@ -199,6 +199,7 @@ struct sr_site {
     struct sr_catalog_volume *peer_volumes, *sent_volumes;
     uint32_t n_peer_volumes, peer_part, n_sent_volumes;
     uint64_t link_since_wall_ms;
+    uint64_t peer_features; /* that both sites have; of the last connection */
     char link_error[SR_SITE_TEXT];
     char peer_refusal[SR_SITE_TEXT];
     uv_timer_t watch_timer; /* one shot: the peer has been away for the stall budget */
@@ -304,6 +305,7 @@ struct sr_create {
     uint64_t size_bytes;
     bool preallocate;
     bool peer_active;
+    bool write_back;
 };
 void sr_catalog_create(struct sr_site *site, struct sr_control_call *call, const struct sr_create *create);
 void sr_catalog_delete(struct sr_site *site, struct sr_control_call *call, struct sr_volume *volume, bool forced);

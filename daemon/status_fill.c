@@ -298,6 +298,7 @@ static void fill_volume(struct arena *arena, const struct sr_volume *volume, Syn
     out->path = path_of(arena, volume);
     out->state = (char *)state_word(volume);
     out->imported = volume->meta.imported;
+    out->durability = (char *)(volume->meta.write_back ? "write-back" : "write-through");
     out->created_wall_ms = volume->meta.created_wall_ms;
     if (volume->store)
         out->allocated_bytes = sr_store_allocated_bytes(volume->store);
@@ -309,6 +310,7 @@ static void fill_volume(struct arena *arena, const struct sr_volume *volume, Syn
         sr_driver_status(collection, &status);
         out->requests = (uint32_t)status.requests;
         out->dirty_bytes = sr_core_volume_dirty(collection->core, volume->index) * SR_BLOCK_BYTES;
+        out->cached_bytes = sr_core_volume_cached(collection->core, volume->index) * SR_BLOCK_BYTES;
     }
     fill_exports(arena, volume, out);
 }
@@ -328,6 +330,7 @@ static void fill_counters(const struct sr_core_status *status, Syncrep__Control_
     out->compared_blocks = status->compared_blocks;
     out->equal_blocks = status->equal_blocks;
     out->meta_commits = status->meta_commits;
+    out->flushes = status->flushes;
 }
 
 static void fill_resync(const struct sr_core_status *status, Syncrep__Control__Resync *out)
