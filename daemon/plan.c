@@ -139,6 +139,23 @@ static void what_is_lost(struct plan *plan)
                  peer);
 }
 
+/* In a write-back volume also what was in this site's caches when it went down, if it did since both were in sync. */
+static void what_was_cached(struct plan *plan)
+{
+    const struct sr_core_status *s = &plan->status;
+    const struct sr_collection *collection = plan->collection;
+    bool write_back = false, had_it = s->record.base_kind != SR_BASE_NONE || s->record.role == SR_ROLE_ACTIVE;
+    size_t used = strlen(plan->lost);
+
+    for (uint32_t i = 0; i < collection->n_volumes; i++)
+        write_back = write_back || collection->volumes[i]->meta.write_back;
+    if (!write_back || had_it || !s->record.consistent)
+        return;
+    snprintf(plan->lost + used, sizeof(plan->lost) - used,
+             "%swhat hosts had not flushed, if this site lost its caches since both were last in sync",
+             used ? "; " : "");
+}
+
 static void plan_failover(struct plan *plan, bool force)
 {
     const char *name = plan->collection->name;
@@ -151,6 +168,7 @@ static void plan_failover(struct plan *plan, bool force)
         return;
     }
     what_is_lost(plan);
+    what_was_cached(plan);
     if (force)
         snprintf(plan->hint, sizeof(plan->hint), "syncrepctl failover %s --force=%s", name, name);
     else

@@ -25,7 +25,8 @@ check after every step:
 Persistent fields carry the names that docs/ARCHITECTURE.md gives them.  export_pairs.py writes what the model says about
 random pairs of records, and a test compares the core with it.
 
-What it leaves out: several volumes and members of a collection, regions and intents, suspect hashes, deadlines.
+What it leaves out: several volumes and members of a collection, regions and intents, suspect hashes, deadlines, the caches of
+write-back volumes (tests/sim has them).
 """
 import argparse
 import collections
