@@ -90,7 +90,7 @@ static bool overlap(const uint8_t *a, const uint8_t *b)
     return false;
 }
 
-static bool doubtful(const struct volume *volume, const struct sr_intent *intent)
+bool core_flush_doubts(const struct volume *volume, const struct sr_intent *intent)
 {
     uint8_t bits[SR_REGION_MAP_BYTES];
     return intent->is_doubtful && intent->volume == volume->index &&
@@ -104,7 +104,7 @@ bool core_flush_blocked(const struct sr_core *core, const struct volume *volume)
     if (!volume->flush.doubt || !core_reads_must_wait(core) || SR_BUG(FLUSH_BEFORE_DOUBT_IS_OVER))
         return false;
     TAILQ_FOREACH (intent, &core->intents.all, all)
-        if (doubtful(volume, intent))
+        if (core_flush_doubts(volume, intent))
             return true;
     return false;
 }

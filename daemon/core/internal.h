@@ -423,8 +423,9 @@ void core_flush_greeted(struct sr_core *core);  /* has the peer lost what was in
 void core_flush_to_maps(struct sr_core *core);  /* what is in caches counts as out of sync */
 void core_flush_forget(struct sr_core *core);   /* what was in caches is of no interest any more */
 void core_flush_given_up(struct sr_core *core); /* ... to hosts; it is made stable when the session ends */
-bool core_flush_blocked(const struct sr_core *core,
-                        const struct volume *volume);  /* until doubtful blocks are copied */
+/* No flush of it is done until the doubtful blocks are copied / are there any in this region? */
+bool core_flush_blocked(const struct sr_core *core, const struct volume *volume);
+bool core_flush_doubts(const struct volume *volume, const struct sr_intent *intent);
 bool core_cached_write(const struct request *request); /* not stable when it ends */
 void core_secure_start(struct sr_core *core, struct volume *volume);
 void core_secure_io_done(struct sr_core *core, struct volume *volume, enum sr_error error);

@@ -95,16 +95,33 @@ static uint64_t choose_in(struct sr_core *core, struct volume *volume, uint64_t 
     }
 }
 
+/* Of those that a FLUSH of the volume waits for. */
+static uint64_t choose_doubtful(struct sr_core *core, struct volume *volume, uint64_t *first)
+{
+    const struct sr_intent *intent;
+    if (!core_flush_blocked(core, volume))
+        return 0;
+    TAILQ_FOREACH (intent, &core->intents.all, all) {
+        uint64_t at = (uint64_t)intent->region * SR_REGION_BLOCKS;
+        uint64_t n =
+            core_flush_doubts(volume, intent) ? choose_in(core, volume, at, at + SR_REGION_BLOCKS, first) : 0;
+        if (n)
+            return n;
+    }
+    return 0;
+}
+
 /* Blocks that a host waits to read, or that its FLUSH waits for, come first. */
 static uint64_t choose_urgent(struct sr_core *core, struct volume **volume, uint64_t *first)
 {
     struct request *request;
     TAILQ_FOREACH (request, &core->peer_wait, peer_wait) {
-        bool flush = request->state == PIECE_FLUSHING && core_flush_blocked(core, request->volume);
-        if (request->state != PIECE_SUSPECT && !flush)
-            continue;
-        uint64_t end = flush ? UINT64_MAX : core_end_block(request->offset, request->length);
-        uint64_t n = choose_in(core, request->volume, core_first_block(request->offset), end, first);
+        uint64_t n = 0;
+        if (request->state == PIECE_SUSPECT)
+            n = choose_in(core, request->volume, core_first_block(request->offset),
+                          core_end_block(request->offset, request->length), first);
+        else if (request->state == PIECE_FLUSHING)
+            n = choose_doubtful(core, request->volume, first);
         if (n) {
             *volume = request->volume;
             return n;

@@ -166,7 +166,9 @@ void sim_exhaustive_begin(struct sim_world *world)
                                   .n_hot = 3,
                                   .blocks = {2 * SR_REGION_BLOCKS},
                                   .areas = {{0, 2, 4, 0}, {0, 1, SR_REGION_BLOCKS, 2}},
-                                  .hot_block = {4, 5, SR_REGION_BLOCKS}};
+                                  .hot_block = {4, 5, SR_REGION_BLOCKS},
+                                  .write_back = {world->write_back},
+                                  .any_write_back = world->write_back};
 }
 
 static bool at_rest(const struct sim_world *world)

@@ -119,10 +119,11 @@ void sim_layout_choose_durability(struct sim_world *world)
     struct sim_layout *layout = &world->layout;
     uint64_t bits = sim_mix(world->seed * UINT64_C(0x9e3779b97f4a7c15) + 77 + (uint64_t)world->params.profile);
 
-    layout->any_write_back = bits % 100 < 40;
+    layout->any_write_back = world->write_back || bits % 100 < 40;
     for (uint32_t v = 0; v < layout->n_volumes; v++)
         layout->write_back[v] =
-            layout->any_write_back && ((bits >> 16) % layout->n_volumes == v || (bits >> (32 + v)) & 1);
+            layout->any_write_back &&
+            (world->write_back || (bits >> 16) % layout->n_volumes == v || (bits >> (32 + v)) & 1);
 }
 
 bool sim_layout_write_back(const struct sim_layout *layout, uint32_t sector)

@@ -26,6 +26,7 @@ static struct {
     uint64_t seed;
     enum sim_profile profile;
     uint32_t steps;
+    bool write_back;
 } running;
 
 static void on_abort(int signal_number)
@@ -33,9 +34,9 @@ static void on_abort(int signal_number)
     char text[160];
     int n = snprintf(text, sizeof(text),
                      "FAILED seed %llu: signal %d\nreproduce: sr-sim --profile %s --seed %llu --steps %u "
-                     "--schedules 1 --verbose\n",
+                     "--schedules 1%s --verbose\n",
                      (unsigned long long)running.seed, signal_number, sim_profile_name(running.profile),
-                     (unsigned long long)running.seed, running.steps);
+                     (unsigned long long)running.seed, running.steps, running.write_back ? " --write-back" : "");
 
     fflush(stdout);
     if (n > 0 && write(STDERR_FILENO, text, (size_t)n) < 0)
@@ -48,12 +49,14 @@ bool sim_main_one(struct sim_world *world, uint64_t seed, enum sim_profile profi
     running.seed = seed;
     running.profile = profile;
     running.steps = steps;
+    running.write_back = world->write_back;
     if (sim_world_run(world, seed, profile, steps))
         return true;
     fflush(stdout);
     fprintf(stderr,
-            "FAILED seed %llu: %s\nreproduce: sr-sim --profile %s --seed %llu --steps %u --schedules 1 --verbose\n",
-            (unsigned long long)seed, world->failure, sim_profile_name(profile), (unsigned long long)seed, steps);
+            "FAILED seed %llu: %s\nreproduce: sr-sim --profile %s --seed %llu --steps %u --schedules 1%s --verbose\n",
+            (unsigned long long)seed, world->failure, sim_profile_name(profile), (unsigned long long)seed, steps,
+            world->write_back ? " --write-back" : "");
     return false;
 }
 
@@ -150,6 +153,7 @@ static int run_share(struct sim_stats *stats, const struct sim_options *options,
     int status = 0;
 
     world->verbose = options->verbose;
+    world->write_back = options->write_back;
     for (uint64_t i = first; i < options->schedules && status == 0; i += options->jobs)
         if (sim_main_wanted(options, stats, options->seed + i) &&
             !sim_main_one(world, options->seed + i, options->profile, options->steps))
@@ -257,8 +261,8 @@ static void usage(void)
 {
     fprintf(stderr,
             "usage: sr-sim [--schedules N] [--seed S] [--profile quick|crash|disk|admin|roles|all] [--steps N] [--jobs N]\n"
-            "              [--verbose] [--every-edge] | --regressions FILE\n"
-            "              | --profile exhaustive [--gap STEPS, 0: any] [--jobs N]"
+            "              [--write-back] [--verbose] [--every-edge] | --regressions FILE\n"
+            "              | --profile exhaustive [--gap STEPS, 0: any] [--write-back] [--jobs N]"
 #ifdef SR_PLANTED_BUGS
             " | --planted NAME|all [--schedules N] [--seconds N]"
 #endif
@@ -274,7 +278,7 @@ static void parse(int argc, char **argv, struct sim_options *o)
         {"jobs", required_argument, NULL, 'j'},        {"verbose", no_argument, NULL, 'v'},
         {"regressions", required_argument, NULL, 'r'}, {"planted", required_argument, NULL, 'b'},
         {"seconds", required_argument, NULL, 'c'},     {"gap", required_argument, NULL, 'g'},
-        {"every-edge", no_argument, NULL, 'e'},
+        {"every-edge", no_argument, NULL, 'e'},        {"write-back", no_argument, NULL, 'w'},
         {NULL, 0, NULL, 0}};
     int c;
 
@@ -293,6 +297,8 @@ static void parse(int argc, char **argv, struct sim_options *o)
             o->verbose = true;
         else if (c == 'e')
             o->every_edge = true;
+        else if (c == 'w')
+            o->write_back = true;
         else if (c == 'r')
             o->regressions = optarg;
         else if (c == 'b')

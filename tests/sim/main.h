@@ -12,6 +12,7 @@ struct sim_options {
     uint32_t steps;
     unsigned jobs, seconds, gap;
     bool verbose;
+    bool write_back; /* all volumes are */
     bool every_edge; /* fail if an allowed edge was never taken */
     const char *regressions, *planted;
 };

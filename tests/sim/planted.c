@@ -74,6 +74,7 @@ static void hunt(const struct sim_options *options, enum sr_planted bug)
 {
     struct sim_stats *stats = calloc(1, sizeof(*stats));
     struct sim_world *world = sim_world_new(stats);
+    world->write_back = options->write_back;
     time_t end = time(NULL) + (time_t)options->seconds;
     enum sim_profile profile = ground(options, bug);
 

@@ -530,6 +530,7 @@ struct sim_world {
     uint32_t n_events, cap_events;
     uint32_t steps, crash_step, cut_step; /* done; when the next crash and cut come */
     bool verbose;
+    bool write_back; /* every volume, in every schedule */
     bool mending;  /* faults are over */
     bool sweeping; /* ... and the pair is in sync: the final reads */
     bool failed;
