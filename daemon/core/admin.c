@@ -174,23 +174,31 @@ void core_on_admin(struct sr_core *core, uint64_t id, enum sr_admin_command comm
     }
 }
 
+/* A flush that has to wait until blocks are copied is not waited for: nothing is copied any more, and they are in the
+ * map. */
+static bool waits_for_resync(const struct sr_core *core)
+{
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        if (core_flush_blocked(core, &core->volumes[i]))
+            return true;
+    return false;
+}
+
 /* All maps are exact and durable, the peer knows that we go. */
 static bool stopped(struct sr_core *core)
 {
     if (core->n_requests)
         return false;
-    if (core_leads_open(core) && !core_flush_clean(core)) { /* at both sites, while that is possible */
-        core_flush_all(core);
+    if (core_leads_open(core) && !core_flush_clean(core) && !waits_for_resync(core)) {
+        core_flush_all(core); /* at both sites, while that is possible */
         return false;
     }
     core_end_session(core, SR_CAUSE_SHUTDOWN); /* first: a resync would make maps stale for ever */
-    if (!core->flushes_alone) {
-        core_flush_to_maps(core);
-        core->flushes_alone = true;
-    }
+    core_flush_alone(core);
+    core_flush_all(core);
+    core_flush_pump(core); /* one that waited for the peer is over now */
     if (core->save_at_us == 0 && TAILQ_EMPTY(&core->intents.all) && !core->building && !core->flying)
         return core->n_ios == 0 && core_secure(core);
-    core_flush_all(core);
     core_cool_all(core);
     core->save_at_us = core->save_at_us ? 1 : 0; /* now */
     return false;

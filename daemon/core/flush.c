@@ -70,7 +70,7 @@ void core_flush_forget(struct sr_core *core)
             sr_intents_flushed(&core->intents, intent);
     for (uint32_t i = 0; i < core->n_volumes; i++) {
         struct flush *flush = &core->volumes[i].flush;
-        flush->running = flush->again = flush->doubt = false;
+        flush->running = flush->again = flush->doubt = flush->doubt_all = false;
     }
 }
 
@@ -80,6 +80,17 @@ void core_flush_given_up(struct sr_core *core)
     TAILQ_FOREACH (intent, &core->intents.all, all)
         core->volumes[intent->volume].applied += intent->is_cached;
     core_flush_forget(core);
+}
+
+/* Should the stop be taken back, a FLUSH is not answered before the peer has what is in the map. */
+void core_flush_alone(struct sr_core *core)
+{
+    if (core->flushes_alone)
+        return;
+    core_flush_to_maps(core);
+    core->flushes_alone = true;
+    for (uint32_t i = 0; i < core->n_volumes; i++)
+        core->volumes[i].flush.doubt_all = core->volumes[i].write_back;
 }
 
 static bool overlap(const uint8_t *a, const uint8_t *b)
@@ -101,7 +112,11 @@ bool core_flush_doubts(const struct volume *volume, const struct sr_intent *inte
 bool core_flush_blocked(const struct sr_core *core, const struct volume *volume)
 {
     const struct sr_intent *intent;
-    if (!volume->flush.doubt || !core_reads_must_wait(core) || SR_BUG(FLUSH_BEFORE_DOUBT_IS_OVER))
+    if (core->flushes_alone || !core_reads_must_wait(core) || SR_BUG(FLUSH_BEFORE_DOUBT_IS_OVER))
+        return false;
+    if (volume->flush.doubt_all)
+        return !sr_dirtymap_is_empty(&volume->map);
+    if (!volume->flush.doubt)
         return false;
     TAILQ_FOREACH (intent, &core->intents.all, all)
         if (core_flush_doubts(volume, intent))
@@ -188,6 +203,7 @@ static void try_end(struct sr_core *core, struct volume *volume)
     if (core_flush_blocked(core, volume))
         return;
     flush->running = flush->doubt = false;
+    flush->doubt_all = flush->doubt_all && core->flushes_alone;
     flush->done = flush->begun;
     core->count.flushes++;
     settle(core, volume);
@@ -220,17 +236,17 @@ void core_flush_peer_done(struct sr_core *core, struct volume *volume, enum sr_e
 /* What may have become possible: by an answer, by going alone, by a block that was copied. */
 void core_flush_pump(struct sr_core *core)
 {
-    bool more = false;
-    for (uint32_t i = 0; core->flushing && i < core->n_volumes; i++) {
+    uint32_t n = core->flushing ? core->n_volumes : 0;
+    core->flushing = false; /* what begins below, of whatever volume, sets it again */
+    for (uint32_t i = 0; i < n; i++) {
         struct volume *volume = &core->volumes[i];
         struct flush *flush = &volume->flush;
         if (flush->running)
             try_end(core, volume);
         if (!flush->running && !flush->io && flush->again)
             begin(core, volume);
-        more |= flush->running || flush->io;
+        core->flushing |= flush->running || flush->io;
     }
-    core->flushing = more;
 }
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
@@ -296,10 +312,10 @@ void core_secure_start(struct sr_core *core, struct volume *volume)
 void core_secure_io_done(struct sr_core *core, struct volume *volume, enum sr_error error)
 {
     core->flushes_left--;
-    if (error == SR_OK)
-        volume->stable = volume->securing;
-    else
+    if (error != SR_OK)
         core_replica_failed(core, volume, "flush", error);
+    else if (volume->securing > volume->stable) /* a later one may have ended first */
+        volume->stable = volume->securing;
 }
 
 /* The session has ended, and so have its writes. */

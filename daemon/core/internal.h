@@ -162,6 +162,7 @@ struct flush {
     uint64_t io;      /* of this site; may be left over from one that was given up */
     uint64_t message; /* FLUSH that is out */
     bool doubt;       /* the map may hold acknowledged blocks that the peer lost when it restarted */
+    bool doubt_all;   /* ... which of those in the map is not known any more */
 };
 
 struct volume {
@@ -421,6 +422,7 @@ void core_flush_session_open(struct sr_core *core);
 void core_flush_session_ended(struct sr_core *core);
 void core_flush_greeted(struct sr_core *core);  /* has the peer lost what was in its caches? */
 void core_flush_to_maps(struct sr_core *core);  /* what is in caches counts as out of sync */
+void core_flush_alone(struct sr_core *core);    /* stopping, and the session has ended */
 void core_flush_forget(struct sr_core *core);   /* what was in caches is of no interest any more */
 void core_flush_given_up(struct sr_core *core); /* ... to hosts; it is made stable when the session ends */
 /* No flush of it is done until the doubtful blocks are copied / are there any in this region? */

@@ -371,7 +371,9 @@ static void wait_for_flush(struct sr_core *core, struct request *request)
 
 static void try_flushed(struct sr_core *core, struct request *request)
 {
-    if (request->volume->flush.done >= request->flush && (core_leads_open(core) || alone_acks(core)))
+    /* A site that serves alone from its start has acknowledged nothing yet that the peer could take back. */
+    bool alone = core->mode == MODE_ALONE && core_settled(core);
+    if (request->volume->flush.done >= request->flush && (core_leads_open(core) || alone))
         core_leave(core, request, SR_OK);
     else
         wait_for_flush(core, request);

@@ -101,6 +101,8 @@ static uint64_t choose_doubtful(struct sr_core *core, struct volume *volume, uin
     const struct sr_intent *intent;
     if (!core_flush_blocked(core, volume))
         return 0;
+    if (volume->flush.doubt_all)
+        return choose_in(core, volume, 0, UINT64_MAX, first);
     TAILQ_FOREACH (intent, &core->intents.all, all) {
         uint64_t at = (uint64_t)intent->region * SR_REGION_BLOCKS;
         uint64_t n =

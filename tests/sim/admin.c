@@ -48,8 +48,8 @@ void sim_admin_crash(struct sim_world *world, unsigned site)
 
 static void command(struct sim_world *world, unsigned site, enum sr_admin_command what, bool force)
 {
-    static const char *const names[] = {"PAUSE",    "RESUME",  "REPLACE", "SWITCHOVER",
-                                        "FAILOVER", "DISCARD", "PROBE",   "STOP"};
+    static const char *const names[] = {"PAUSE",   "RESUME", "REPLACE", "SWITCHOVER", "FAILOVER",
+                                        "DISCARD", "PROBE",  "STOP",    "GO ON"};
     struct sim_command *open = NULL;
     struct sr_event event = {.type = SR_EV_ADMIN};
 
@@ -138,7 +138,9 @@ static void at_random(struct sim_world *world, unsigned site)
 
     if (!world->site[site].up || world->site[site].frozen_until_us > world->now_us)
         return;
-    if (sim_chance(rng, params->pause))
+    if (world->layout.any_write_back && sim_admin_open(world, site, SR_ADMIN_STOP) && sim_chance(rng, 500))
+        command(world, site, SR_ADMIN_GO_ON, false); /* elsewhere no dice: old seeds stay what they were */
+    else if (sim_chance(rng, params->pause))
         command(world, site, SR_ADMIN_PAUSE, false);
     else if (sim_chance(rng, params->resume))
         command(world, site, SR_ADMIN_RESUME, false);
@@ -276,8 +278,10 @@ void sim_admin_reply(struct sim_world *world, unsigned site, uint64_t id, enum s
     open->open = false;
     open->late = error == SR_E_TIMEOUT;
     sim_check_command_done(world, site, open->command, error);
-    if (open->command != SR_ADMIN_STOP)
+    if (open->command != SR_ADMIN_STOP || error == SR_E_CANCELLED)
         return;
+    if (open->late && world->site[site].disturbed_until_us < open->start_us)
+        sim_fail(world, "bounded", "site %u does not stop in time, although nothing holds it up", site);
     world->site[site].stopping = true; /* the daemon exits after this step, at its deadline whatever is left */
     if (error != SR_OK)
         return;

@@ -123,8 +123,10 @@ bool sim_check_reply(struct sim_world *world, unsigned site, const struct sim_re
     else if (world->site[!site].up && world->site[!site].serving && !parted_by_failover(world))
         sim_fail(world, "one-active", "site %u answers while site %u serves", site, !site);
     bool failed = world->site[site].meta.record.failed, alone = sim_meta_alone(&world->site[site].meta);
-    if (request->op == SR_HOST_FLUSH)
-        return passed_on || !alone;
+    if (request->op == SR_HOST_FLUSH) { /* of a peer that lacks blocks nothing is promised: it cannot be promoted */
+        const struct sr_record *record = &world->site[site].meta.record;
+        return passed_on || record->base_kind == SR_BASE_NONE || record->completing;
+    }
     if (!is_write(request->op))
         return false;
     if (failed && !request->switched) /* else it may have failed while its answer was on its way */

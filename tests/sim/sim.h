@@ -504,7 +504,7 @@ struct sim_stats {
     uint64_t schedules, steps, settle_steps;
     uint64_t events[SIM_EV_KINDS];
     uint64_t crashes, cuts, stalls, freezes, disk_errors, no_space, meta_errors, budget_shortages, spurious_timers;
-    uint64_t commands[8], tunes, replies, reply_errors, reads, writes, messages, commits, ios;
+    uint64_t commands[SR_ADMIN_GO_ON + 1], tunes, replies, reply_errors, reads, writes, messages, commits, ios;
     uint64_t images, exact_resyncs, equal_checks, only_copies_lost;
     uint64_t failovers, forced, partings, adoptions, given_up, one_way;
     uint64_t flushes, fuas, power_cuts;

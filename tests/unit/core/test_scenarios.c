@@ -925,6 +925,23 @@ static void a_stop_leaves_nothing_in_caches(void **state)
     assert_int_equal(status_of(0).dirty_blocks, 0);
 }
 
+/* The session ends while the last flush is at the peer: this site's part is enough then, and nothing more is waited
+ * for. */
+static void a_stop_goes_on_when_the_peer_goes(void **state)
+{
+    (void)state;
+    start_write_back_pair();
+    ask(0, 1, SR_HOST_WRITE, 0, 4096, 6);
+    run();
+    sites[1].hold = every_flush;
+    command(0, SR_ADMIN_STOP);
+    run();
+    connect_sites(false);
+    run();
+    assert_int_equal(sites[0].admin, SR_OK);
+    assert_int_equal(status_of(0).dirty_blocks, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -949,6 +966,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(caches_empty_themselves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(cached_regions_are_bounded, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stop_leaves_nothing_in_caches, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stop_goes_on_when_the_peer_goes, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
