@@ -33,7 +33,7 @@ uint64_t sr_driver_wall_ms(void)
 {
     struct timespec now;
 
-    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_REALTIME_COARSE, &now); /* asked in every step; a few milliseconds do not matter */
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
@@ -113,15 +113,17 @@ static void commit_done(void *arg, uint64_t tag, enum sr_error error)
 
 static void on_timer(uv_timer_t *timer);
 
+/* The core sets its timer anew in most steps, nearly always for later.  So the loop's timer is only moved forward:
+ * one that fires before its time is armed again. */
 static void arm(struct sr_collection *collection, uint64_t timer_us)
 {
-    uint64_t now_us = sr_driver_now_us();
+    uint64_t now_us;
 
     collection->timer_us = timer_us;
-    if (timer_us == 0) {
-        uv_timer_stop(&collection->timer);
+    if (timer_us == 0 || (collection->armed_us != 0 && collection->armed_us <= timer_us))
         return;
-    }
+    collection->armed_us = timer_us;
+    now_us = sr_driver_now_us();
     uv_update_time(collection->site->loop); /* the loop's cached time would make it early */
     uv_timer_start(&collection->timer, on_timer, timer_us > now_us ? (timer_us - now_us + 999) / 1000 : 0, 0);
 }
@@ -131,6 +133,7 @@ static void on_timer(uv_timer_t *timer)
     struct sr_collection *collection = timer->data;
     struct sr_event event = {.type = SR_EV_TIME};
 
+    collection->armed_us = 0;
     if (collection->timer_us == 0 || collection->dead)
         return;
     if (sr_driver_now_us() < collection->timer_us) { /* D4 */
@@ -615,7 +618,7 @@ static void end(struct sr_collection *collection, void (*idle_fn)(struct sr_coll
     collection->idle_arg = arg;
     if (collection->timer_open)
         uv_timer_stop(&collection->timer);
-    collection->timer_us = 0;
+    collection->timer_us = collection->armed_us = 0;
     answer_ended(collection);
     end_if_idle(collection);
 }

@@ -118,7 +118,8 @@ struct sr_collection {
 
     uv_timer_t timer;
     bool timer_open;
-    uint64_t timer_us; /* when the core wants TIME; 0: not armed */
+    uint64_t timer_us; /* when the core wants TIME; 0: not at all */
+    uint64_t armed_us; /* for when the loop's timer is set, not after timer_us; 0: it is not */
 
     bool link_up;                                                 /* the core was told LINK_UP */
     bool serving;                                                 /* the core said SERVE */

@@ -22,7 +22,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/err.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -49,9 +49,14 @@ static bool may_read(const struct sr_stream *stream)
     return !stream->closed && !stream->broken && transfers(stream) && !stream->paused && !stream->read_blocked;
 }
 
+static bool has_to_send(const struct sr_stream *stream)
+{
+    return stream->head || stream_sealed_bytes(stream) > 0;
+}
+
 static bool may_write(const struct sr_stream *stream)
 {
-    return !stream->broken && transfers(stream) && stream->head && !stream->write_blocked &&
+    return !stream->broken && transfers(stream) && has_to_send(stream) && !stream->write_blocked &&
            !stream->write_wants_read;
 }
 
@@ -92,7 +97,7 @@ static void stream_settle(struct sr_stream *stream)
             uv_poll_stop(&stream->poll);
     }
     if (may_read(stream) || may_write(stream) || (stream->error_due && !stream->closed) ||
-        (stream->flushing && !stream->head && !stream->said_goodbye && transfers(stream)))
+        (stream->flushing && !has_to_send(stream) && !stream->said_goodbye && transfers(stream)))
         uv_idle_start(&stream->idle, on_idle);
     else
         uv_idle_stop(&stream->idle);
@@ -129,8 +134,7 @@ static void finish(struct sr_stream *stream)
     uv_close((uv_handle_t *)&stream->poll, on_handle_closed);
     uv_close((uv_handle_t *)&stream->idle, on_handle_closed);
     uv_close((uv_handle_t *)&stream->timer, on_handle_closed);
-    SSL_free(stream->ssl);
-    stream->ssl = NULL;
+    stream_tls_free(stream);
     close(stream->fd);
     stream->fd = -1;
 }
@@ -140,11 +144,7 @@ static void finish(struct sr_stream *stream)
 static void say_goodbye(struct sr_stream *stream)
 {
     stream->said_goodbye = true;
-    if (stream->mode == STREAM_TLS && !stream->broken && stream->committed_bytes == 0) {
-        ERR_clear_error();
-        SSL_shutdown(stream->ssl);
-        ERR_clear_error();
-    }
+    stream_tls_goodbye(stream);
     shutdown(stream->fd, SHUT_WR);
 }
 
@@ -152,7 +152,7 @@ static void say_goodbye(struct sr_stream *stream)
 static void step_flushing(struct sr_stream *stream, bool readable)
 {
     stream_flush(stream);
-    if (!stream->said_goodbye && (!stream->head || stream->broken))
+    if (!stream->said_goodbye && (!has_to_send(stream) || stream->broken))
         say_goodbye(stream);
     if (stream->said_goodbye && readable && !stream_swallow(stream)) {
         finish(stream);
@@ -234,6 +234,12 @@ static int poll_failed(struct sr_stream *stream)
     return 0;
 }
 
+static bool step_handshake(struct sr_stream *stream)
+{
+    stream->emptied = false;
+    return stream_tls_handshake(stream);
+}
+
 static void on_poll(uv_poll_t *handle, int status, int events)
 {
     struct sr_stream *stream = handle->data;
@@ -251,7 +257,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
         events = 0;
     else if (stream->mode == STREAM_CONNECTING)
         step_connect(stream);
-    else if (stream->mode == STREAM_HANDSHAKE && stream_handshake(stream))
+    else if (stream->mode == STREAM_HANDSHAKE && step_handshake(stream))
         become_ready(stream, STREAM_TLS);
     else if (transfers(stream))
         step_transfer(stream, events);
@@ -282,11 +288,12 @@ static void on_close_deadline(uv_timer_t *handle)
 
 struct sr_stream *sr_stream_new(uv_loop_t *loop, int fd, const struct sr_stream_callbacks *callbacks, void *arg)
 {
-    struct sr_stream *stream = calloc(1, sizeof *stream);
+    struct sr_stream *stream = malloc(sizeof *stream);
     int one = 1;
 
     if (!stream)
         return NULL;
+    memset(stream, 0, offsetof(struct sr_stream, stash)); /* which costs memory only where it is used */
     if (uv_poll_init(loop, &stream->poll, fd) != 0) {
         free(stream);
         return NULL;
@@ -317,24 +324,14 @@ void sr_stream_await_connect(struct sr_stream *stream)
 
 enum sr_error sr_stream_start_tls(struct sr_stream *stream, SSL_CTX *context, enum sr_stream_side side)
 {
+    enum sr_error error;
+
     SR_ASSERT(stream->mode == STREAM_PLAIN && stream->queue_bytes == 0);
     if (stream->stash_end > 0)
         return SR_E_PROTOCOL;
-    ERR_clear_error();
-    stream->ssl = SSL_new(context);
-    if (!stream->ssl)
-        return SR_E_NO_MEMORY;
-    if (!SSL_set_fd(stream->ssl, stream->fd)) {
-        SSL_free(stream->ssl);
-        stream->ssl = NULL;
-        return SR_E_NO_MEMORY;
-    }
-    SSL_set_mode(stream->ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_set_read_ahead(stream->ssl, 1);
-    if (side == SR_STREAM_CLIENT)
-        SSL_set_connect_state(stream->ssl);
-    else
-        SSL_set_accept_state(stream->ssl);
+    error = stream_tls_new(stream, context, side);
+    if (error != SR_OK)
+        return error;
     stream->mode = STREAM_HANDSHAKE;
     stream->handshake_wants_write = side == SR_STREAM_CLIENT; /* the first event sends the ClientHello */
     stream->emptied = false;
@@ -450,7 +447,7 @@ bool sr_stream_queue_urgent(struct sr_stream *stream, const void *header, size_t
 
 size_t sr_stream_queue_bytes(const struct sr_stream *stream)
 {
-    return stream->queue_bytes;
+    return stream->queue_bytes + stream_sealed_bytes(stream);
 }
 
 unsigned sr_stream_queue_urgents(const struct sr_stream *stream)
@@ -497,11 +494,7 @@ void sr_stream_close(struct sr_stream *stream)
     if (!stream)
         return;
     SR_ASSERT(!stream->closed);
-    if (stream->mode == STREAM_TLS && !stream->broken && stream->committed_bytes == 0) {
-        ERR_clear_error();
-        SSL_shutdown(stream->ssl);
-        ERR_clear_error();
-    }
+    stream_tls_goodbye(stream);
     finish(stream);
 }
 

@@ -1,7 +1,7 @@
 /* stream.h - a non-blocking byte stream over a socket, plain or TLS, on a libuv loop.
  *
  * The peer link and the NBD front end both sit on it.  A stream may start plain and turn to TLS later
- * (STARTTLS).  OpenSSL works on the socket itself: there are no memory BIOs that could grow.
+ * (STARTTLS).  What OpenSSL has made and the kernel has not taken lies in memory of a fixed size.
  *
  * Reading is pulled: on_readable says that a read may succeed, and is called again until a read has answered
  * SR_STREAM_AGAIN or reading was paused - so bytes that wait inside OpenSSL are never forgotten, and a reader may

@@ -3,7 +3,7 @@
  *   submit:  pending  --flush: an entry is filled-->  staged  --the kernel took it-->  in flight  --> completed
  *
  * A flush happens once in each turn of the loop (before it sleeps and after it has polled), or at once when many
- * wait.  A registered eventfd wakes the loop; it is only a hint, all completions are taken each time.
+ * wait.  The loop watches the ring itself, which is readable while completions wait.
  * `pending` is also the overflow queue: never more is in flight than the completion queue holds.
  *
  * Invariants
@@ -21,8 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #define ENTRIES            128u
 #define IN_FLIGHT_MAX      1024u /* entries of the completion queue */
@@ -33,7 +31,6 @@
 struct sr_uring {
     struct io_uring ring;
     struct sr_store_engine *engine;
-    int event_fd;
     uv_poll_t poll;
     uv_prepare_t prepare;
     uv_check_t check;
@@ -159,17 +156,11 @@ static void reap(struct sr_uring *uring)
     flush(uring);
 }
 
-static void event_came(uv_poll_t *poll, int status, int events)
+static void completions_came(uv_poll_t *poll, int status, int events)
 {
-    struct sr_uring *uring = poll->data;
-    uint64_t count;
-
     (void)status;
     (void)events;
-    /* Emptied before the completions are taken, so that one that comes in between wakes us again. */
-    while (read(uring->event_fd, &count, sizeof(count)) < 0 && errno == EINTR)
-        ;
-    reap(uring);
+    reap(poll->data);
 }
 
 static void prepare_came(uv_prepare_t *prepare)
@@ -229,7 +220,7 @@ static void start_handles(struct sr_uring *uring, uv_loop_t *loop)
     uv_prepare_init(loop, &uring->prepare);
     uv_check_init(loop, &uring->check);
     uring->poll.data = uring->prepare.data = uring->check.data = uring;
-    uv_poll_start(&uring->poll, UV_READABLE, event_came);
+    uv_poll_start(&uring->poll, UV_READABLE, completions_came);
     uv_prepare_start(&uring->prepare, prepare_came);
     uv_check_start(&uring->check, check_came);
     /* The engine's wake handle holds the loop while there is work. */
@@ -256,24 +247,15 @@ static enum sr_error uring_start(struct sr_store_engine *engine, char *why, size
         snprintf(why, why_bytes, "this kernel's io_uring lacks operations");
         goto fail_ring;
     }
-    uring->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (uring->event_fd < 0) {
-        snprintf(why, why_bytes, "no eventfd for io_uring: %s", strerror(errno));
-        goto fail_ring;
-    }
-    failed = io_uring_register_eventfd(&uring->ring, uring->event_fd);
-    if (!failed)
-        failed = uv_poll_init(engine->loop, &uring->poll, uring->event_fd);
+    failed = uv_poll_init(engine->loop, &uring->poll, uring->ring.ring_fd);
     if (failed) {
-        snprintf(why, why_bytes, "io_uring's eventfd cannot be used: %s", strerror(-failed));
-        goto fail_event_fd;
+        snprintf(why, why_bytes, "io_uring cannot be watched: %s", uv_strerror(failed));
+        goto fail_ring;
     }
     start_handles(uring, engine->loop);
     engine->uring = uring;
     return SR_OK;
 
-fail_event_fd:
-    close(uring->event_fd);
 fail_ring:
     io_uring_queue_exit(&uring->ring);
 fail_memory:
@@ -301,7 +283,6 @@ static void poll_closed(uv_handle_t *handle)
 {
     struct sr_uring *uring = handle->data;
 
-    close(uring->event_fd);
     io_uring_queue_exit(&uring->ring);
     uv_close((uv_handle_t *)&uring->prepare, prepare_closed);
 }
