@@ -343,6 +343,15 @@ class Pair:
                               stderr=subprocess.PIPE, text=True, timeout=timeout * SLOW)
         return Ctl(done.returncode, done.stdout, args)
 
+    def replace(self, name, what):
+        """Once that site has met the other one: before, it cannot know that its copy is not the last, and asks for force."""
+        def done():
+            result = self.ctl(name, "replace", what)
+            if result.code not in (0, 5):
+                raise Failure(f"at site {name}: {result!r}")
+            return result.code == 0
+        wait_for(done, 30, f"replace {what} at {name}")
+
     def ctl_ok(self, name, *args, timeout=60):
         result = self.ctl(name, *args, timeout=timeout)
         if result.code != 0:

@@ -200,7 +200,7 @@ class Collections(pair.Case):
                 self.assertIn("copy of v2 at", p.wait_status(where, "grp", cause="alternate-io-error")["detail"])
             states = {v["name"]: v["state"] for v in p.status("b", "grp")["volumes"]}
             self.assertEqual(states, {"v1": "live", "v2": "failed", "v3": "live"})
-        p.ctl_ok("b", "replace", "grp")
+        p.replace("b", "grp")
         for name in NAMES[:3]:
             p.compare(name)
 

@@ -260,7 +260,7 @@ class Replaced(pair.Case):
             p.start("b")
             shown = p.status("b", "v")
             if shown["mode"] == "closed" or shown["cause"] == "alternate-io-error":
-                p.ctl_ok("b", "replace", "v")
+                p.replace("b", "v")
             p.compare("v")
             with open(p.image("b", "v"), "rb") as file:
                 self.assertEqual(file.read(len(data)), data, f"round {number}")
